@@ -1,0 +1,71 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Storage: a counted block of bytes on one device, shared by the tensors that are views of it.
+#ifndef LOCKSTEP_TENSOR_STORAGE_H_
+#define LOCKSTEP_TENSOR_STORAGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "lockstep/base/ref_counted.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/stream.h"
+
+namespace lockstep {
+
+// Invariants: bytes() never changes; data() is null only for bytes() == 0 and on the meta device.
+class Storage : public RefCounted<Storage> {
+ public:
+  // Uninitialised memory in this thread's category. Throws ResourceExhausted.
+  static RefPtr<Storage> Allocate(Device device, int64_t bytes);
+  // Memory owned by something else; `release` runs when the last tensor goes, on whatever thread.
+  static RefPtr<Storage> Wrap(Device device, void* data, int64_t bytes,
+                              std::function<void()> release, MemoryCategory category);
+
+  ~Storage();
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+  MemoryCategory category() const { return category_.load(std::memory_order_relaxed); }
+  // Moves the bytes to `category` in the statistics.
+  void SetCategory(MemoryCategory category);
+
+  // Number of writes so far; shared by all views.
+  int64_t version() const { return version_.load(std::memory_order_acquire); }
+  void BumpVersion() { version_.fetch_add(1, std::memory_order_acq_rel); }
+
+  // A copy stream still writes (or reads) this storage until `event`. Dispatch and every access
+  // to the bytes call WaitReady() first.
+  void SetPending(const Event& event);
+  void WaitReady() const {
+    if (has_pending_.load(std::memory_order_acquire)) WaitPending();
+  }
+  // The block is not reused before work of `stream` enqueued so far is done.
+  void RecordStream(const Stream& stream);
+
+ private:
+  Storage(Device device, void* data, int64_t bytes, MemoryCategory category,
+          std::function<void()> release);
+  void WaitPending() const;
+  friend RefPtr<Storage> MakeRef<Storage>(Device&, void*&, int64_t&, MemoryCategory&,
+                                          std::function<void()>&&);
+
+  void* data_;
+  int64_t bytes_;
+  std::atomic<int64_t> version_{0};
+  Device device_;
+  std::atomic<MemoryCategory> category_;
+  mutable std::atomic<bool> has_pending_{false};
+  bool external_ = false;
+  struct Rare;  // what few storages have: release function, pending event, recorded streams
+  std::unique_ptr<Rare> rare_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TENSOR_STORAGE_H_
