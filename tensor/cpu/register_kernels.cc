@@ -1,0 +1,44 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Puts the CPU kernels into dispatch's table when a program links //tensor/cpu (alwayslink).
+#include "lockstep/tensor/cpu/kernels.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/kernel.h"
+#include "lockstep/tensor/op.h"
+
+namespace lockstep::cpu {
+namespace {
+
+struct Registration {
+  Registration() {
+#define LOCKSTEP_REGISTER_Creation(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Random(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Elementwise(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Broadcasting(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Reduction(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Contraction(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Normalization(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Indexing(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Copy(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_Update(name) LOCKSTEP_REGISTER(name)
+#define LOCKSTEP_REGISTER_View(name)
+#define LOCKSTEP_REGISTER(name) RegisterKernel(OpId::k##name, DeviceType::kCpu, name##Kernel);
+#define LOCKSTEP_OP(name, inputs, outputs, kind, ...) LOCKSTEP_REGISTER_##kind(name)
+#include "lockstep/tensor/op_list.inc"
+#undef LOCKSTEP_OP
+#undef LOCKSTEP_REGISTER
+
+    // Offloaded tensors are moved, cast and filled where they are.
+    RegisterKernel(OpId::kCopyToDevice, DeviceType::kHost, CopyToDeviceKernel);
+    RegisterKernel(OpId::kClone, DeviceType::kHost, CloneKernel);
+    RegisterKernel(OpId::kCopyInto, DeviceType::kHost, CopyIntoKernel);
+    RegisterKernel(OpId::kCast, DeviceType::kHost, CastKernel);
+    RegisterKernel(OpId::kFull, DeviceType::kHost, FullKernel);
+    RegisterKernel(OpId::kFill, DeviceType::kHost, FillKernel);
+  }
+};
+const Registration registration;
+
+}  // namespace
+}  // namespace lockstep::cpu
