@@ -53,7 +53,7 @@ class Attributes {
 
 namespace internal {
 
-// Field visitors. Each supports int64 (Dim), int32, bool, double, enums, DType, Device, Shape.
+// Field visitors. Each supports int64 (Dim), bool, double, enums, DType, Device, Shape.
 class FieldHasher {
  public:
   void operator()(const char* name, int64_t value);
@@ -107,17 +107,20 @@ class FieldParser {
     int64_t number = 0;
     (*this)(name, number);
     value = static_cast<E>(number);
+    if (static_cast<int64_t>(value) != number) RefuseEnum(name, number);
   }
+  // Throws InvalidArgument when text is left over.
   void Finish() const;
 
  private:
+  [[noreturn]] static void RefuseEnum(const char* name, int64_t number);
   std::string Next(const char* name);
   std::string rest_;
 };
 
-// Equality by the same list: text is exact (doubles print all their bits).
 }  // namespace internal
 
+// Equality derives from the same list: text is exact (doubles print all their bits).
 template <typename Derived>
 struct AttributesOf : Attributes {
   std::shared_ptr<const Attributes> Clone() const override {
