@@ -13,6 +13,8 @@ not inherit our .bazelrc:
   the instruction set. Kernels ask for a fused multiply-add by name.
 * Warnings are errors inside this repository only: a consumer may use a newer compiler than ours.
 * Libraries are linked statically, so that tests and programs run the same initialisers.
+* Each header compiles alone: one that no .cc file of the same name includes first (//tools/checks
+  sees to that) gets a generated source file, which also shows its includes to layering_check.
 """
 
 load("@rules_proto//proto:defs.bzl", "proto_library")
@@ -65,6 +67,36 @@ def _refuse_private_headers(name, srcs):
         if src.endswith(_HEADER_SUFFIXES):
             fail("%s: %s is a header in srcs; only headers in hdrs of a lockstep_library get the include prefix. Move it to hdrs (of a library with private visibility if it is nobody else's)." % (name, src))
 
+def _header_sources_impl(ctx):
+    sources = []
+    for header in ctx.attr.headers:
+        stem = header.replace("/", "_").replace(".", "_")
+        source = ctx.actions.declare_file("%s/%s.cc" % (ctx.label.name, stem))
+        ctx.actions.write(source, "#include \"lockstep/%s/%s\"\n" % (ctx.label.package, header))
+        sources.append(source)
+    return [DefaultInfo(files = depset(sources))]
+
+_header_sources = rule(
+    implementation = _header_sources_impl,
+    attrs = {"headers": attr.string_list()},
+)
+
+def _header_checks(name, srcs, hdrs, testonly):
+    """Sources that compile those headers alone which no file of srcs compiles; a list of labels."""
+    if type(srcs) != "list" or type(hdrs) != "list" or native.repository_name() != "@":
+        return []
+    alone = [
+        header
+        for header in hdrs
+        if header.endswith((".h", ".hpp")) and not header.endswith("-inl.h") and
+           not header.startswith((":", "/", "@")) and
+           header.rpartition(".")[0] + ".cc" not in srcs
+    ]
+    if not alone:
+        return []
+    _header_sources(name = name + "_headers", headers = alone, testonly = testonly)
+    return [":" + name + "_headers"]
+
 def lockstep_library(name, srcs = [], hdrs = [], deps = [], copts = [], openmp = False, **kwargs):
     """A C++ library whose headers are included as "lockstep/<package>/<header>".
 
@@ -80,7 +112,7 @@ def lockstep_library(name, srcs = [], hdrs = [], deps = [], copts = [], openmp =
     _refuse_private_headers(name, srcs)
     native.cc_library(
         name = name,
-        srcs = srcs,
+        srcs = srcs + _header_checks(name, srcs, hdrs, kwargs.get("testonly", False)),
         hdrs = hdrs,
         deps = _add_deps(deps, [_OPENMP] if openmp else []),
         copts = _copts(copts, openmp),
