@@ -1,0 +1,148 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicator: one rank's end of a group of ranks that exchange tensors.
+//
+//   std::shared_ptr<Communicator> world = InitProcessGroup(options);     // comm/process_group.h
+//   Tensor gradient = ...;
+//   world->AllReduce(gradient, {.op = ReduceOp::kAverage}).Wait();
+//
+// Contract of every collective:
+//
+// * All ranks of a group issue the same collectives in the same order (each from one thread, or
+//   with an order of their own making). Different groups are independent of each other.
+// * A call validates its arguments, queues the collective and returns a Work; the group's
+//   communication thread (CPU) or stream (CUDA) runs the collectives in order. Until the work has
+//   been waited for, inputs must not be written and outputs neither read nor written.
+// * Signatures (op, dtype, count, root, reduce op) are compared on every call. A difference, a rank
+//   that does not come before the deadline, or a rank that dies is an Error from Wait() on every
+//   other rank, naming ranks, group, sequence number and calls. The group is then in the error
+//   state: what is pending fails, and later calls throw at once. A new group can be made.
+// * Tensors may be strided: they are copied in and out. A tensor that is written must not overlap
+//   itself (expanded). Tensors without elements move nothing but take part in the sequence.
+// * An output may be the input itself (in place) or, for AllGather and ReduceScatter, the input may
+//   be this rank's part of the output, or the output this rank's part of the input. Other overlaps
+//   are refused.
+//
+// Throws, from the call itself: InvalidArgument (tensors undefined, on devices the backend does not
+// serve, of differing dtypes or counts; root out of range; reduction undefined for the dtype), and
+// the group's error. From Wait(): InvalidArgument (ranks disagree), DeadlineExceeded (ranks
+// missing), Unavailable (a rank died or left), Aborted (this end was aborted).
+#ifndef LOCKSTEP_COMM_COMMUNICATOR_H_
+#define LOCKSTEP_COMM_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/comm/signature.h"
+#include "lockstep/comm/work.h"
+#include "lockstep/tensor/storage.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::comm {
+
+// `timeout` absent: the group's. It runs from the moment the collective starts on this rank.
+struct AllReduceOptions {
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<absl::Duration> timeout;
+};
+struct BroadcastOptions {
+  int root = 0;
+  std::optional<absl::Duration> timeout;
+};
+struct AllGatherOptions {
+  std::optional<absl::Duration> timeout;
+};
+struct ReduceScatterOptions {
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<absl::Duration> timeout;
+};
+struct BarrierOptions {
+  std::optional<absl::Duration> timeout;
+};
+
+// A validated collective on its way to a backend.
+struct Collective {
+  Signature signature;
+  Tensor input;   // undefined for Barrier, and for Broadcast on ranks other than the root
+  Tensor output;  // undefined for Barrier; the same tensor as `input` when in place
+  absl::Duration timeout;
+};
+
+// Thread-safe. Destroying a communicator fails what is pending and tells the peers that this rank
+// has left: wait for works first.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& group_name() const { return group_name_; }
+  absl::Duration timeout() const { return timeout_; }
+
+  // `tensor` becomes the reduction over all ranks. Bytes sent and received a rank:
+  // 2 (W - 1) / W of the tensor's.
+  Work AllReduce(const Tensor& tensor, const AllReduceOptions& options = {});
+  // The same into `output` (input's dtype and count).
+  Work AllReduce(const Tensor& input, const Tensor& output, const AllReduceOptions& options = {});
+
+  // `tensor` becomes the root's.
+  Work Broadcast(const Tensor& tensor, const BroadcastOptions& options = {});
+
+  // `output` (W times input's count, any shape) becomes the inputs of ranks 0, 1, ... in row-major
+  // order.
+  Work AllGather(const Tensor& input, const Tensor& output, const AllGatherOptions& options = {});
+
+  // `input` (W times output's count, any shape) is cut into W equal parts in row-major order;
+  // `output` becomes the reduction of all ranks' part rank().
+  Work ReduceScatter(const Tensor& input, const Tensor& output,
+                     const ReduceScatterOptions& options = {});
+
+  // Completes when every rank has issued it.
+  Work Barrier(const BarrierOptions& options = {});
+
+  // Memory that peers reach without a copy (shared memory; pinned by the NIC or GPU elsewhere),
+  // uninitialised and aligned to kStorageAlignment: the fast path of every collective for more than
+  // a few kilobytes. Use FromStorage() to see it as tensors. It may outlive the communicator.
+  // Throws InvalidArgument (negative), ResourceExhausted.
+  virtual RefPtr<Storage> Allocate(int64_t bytes,
+                                   MemoryCategory category = MemoryCategory::kCommunication) = 0;
+
+  // Puts the group into the error state with `reason`: works pending here and on the peers fail,
+  // later calls throw. Never blocks.
+  virtual void Abort(absl::string_view reason) = 0;
+
+  // Collectives issued on this rank so far; the sequence number of the next one.
+  virtual int64_t sequence() const = 0;
+
+  // "shm", "gloo", "nccl".
+  virtual absl::string_view backend() const = 0;
+
+ protected:
+  // `timeout` must be positive, `rank` in [0, size). Throws InvalidArgument.
+  Communicator(int rank, int size, std::string group_name, absl::Duration timeout);
+
+  // Queues a collective. Takes the next sequence number. Throws the group's error.
+  virtual Work Issue(Collective collective) = 0;
+  // Throws InvalidArgument unless the backend can reach `tensor`'s memory.
+  virtual void CheckDevice(absl::string_view call, const Tensor& tensor) const = 0;
+
+ private:
+  Collective MakeCollective(CollectiveId id, const Tensor& input, const Tensor& output,
+                            int64_t count, std::optional<absl::Duration> timeout) const;
+
+  int rank_;
+  int size_;
+  std::string group_name_;
+  absl::Duration timeout_;
+};
+
+}  // namespace lockstep::comm
+
+#endif  // LOCKSTEP_COMM_COMMUNICATOR_H_

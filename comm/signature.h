@@ -1,0 +1,68 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every rank must agree on before a collective moves data.
+//
+// All ranks of a group issue the same collectives in the same order. Each rank publishes its
+// signature, each rank compares all of them, always; a difference is an error on every rank that
+// shows both signatures and both ranks:
+//
+//   AllReduce: rank 2 of group "world": ranks disagree on collective 7: rank 0 called
+//   AllReduce(float32 x 5, sum), rank 1 called AllReduce(float32 x 7, sum)
+#ifndef LOCKSTEP_COMM_SIGNATURE_H_
+#define LOCKSTEP_COMM_SIGNATURE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/tensor/dtype.h"
+
+namespace lockstep::comm {
+
+enum class CollectiveId : uint8_t {
+#define LOCKSTEP_OP(name, ...) k##name,
+#include "lockstep/comm/op_list.inc"
+#undef LOCKSTEP_OP
+  kCount
+};
+// "AllReduce".
+absl::string_view CollectiveName(CollectiveId id);
+
+// How values of several ranks become one. Sums, averages and products of float16 and bfloat16
+// accumulate in float32 and are rounded once. All are evaluated in rank order, whatever the size
+// and the path, so that the result is the same bits on every rank and in every run.
+enum class ReduceOp : uint8_t {
+  kSum = 0,      // integers wrap; bool: or
+  kAverage = 1,  // the sum times 1/W; refused for integers and bool
+  kProduct = 2,  // integers wrap; bool: and
+  kMin = 3,      // NaN wins
+  kMax = 4,      // NaN wins
+  kBitAnd = 5,   // integers and bool only, as the next two
+  kBitOr = 6,
+  kBitXor = 7,
+};
+inline constexpr int kReduceOpCount = 8;
+// "sum", "average", ...
+absl::string_view ReduceOpName(ReduceOp op);
+// Throws InvalidArgument, prefixed by `call`, when `op` is not defined for `dtype`.
+void CheckReduceOp(absl::string_view call, ReduceOp op, DType dtype);
+
+// Fixed layout: written into memory that processes share.
+struct Signature {
+  int64_t count = 0;  // elements: of the tensor; for AllGather and ReduceScatter of one rank's part
+  int32_t root = -1;  // -1: has none
+  CollectiveId op = CollectiveId::kBarrier;
+  DType dtype = DType::kUInt8;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  bool reduces = false;  // whether reduce_op means anything
+
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+// "AllReduce(float32 x 5, sum)", "Broadcast(int64 x 3, root 1)", "Barrier()".
+std::string ToString(const Signature& signature);
+
+}  // namespace lockstep::comm
+
+#endif  // LOCKSTEP_COMM_SIGNATURE_H_

@@ -1,0 +1,140 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A small key-value store through which ranks find each other.
+//
+//   StoreServer server({.address = "127.0.0.1", .port = 0, .token = token});     // one of them
+//   StoreClient store({.address = "127.0.0.1", .port = server.port(), .token = token});
+//   store.Set("address/0", "...");
+//   std::string peer = store.Get("address/1", Deadline::After(absl::Seconds(30)));
+//
+// Every call has a deadline and says, when it passes, which key of which store did not come. It is
+// for rendezvous, not for data: keys are at most 1 KiB and values at most 1 MiB.
+#ifndef LOCKSTEP_COMM_STORE_H_
+#define LOCKSTEP_COMM_STORE_H_
+
+#include <any>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/base/clock.h"
+
+namespace lockstep::comm {
+
+inline constexpr int64_t kMaxStoreKeyBytes = 1 << 10;
+inline constexpr int64_t kMaxStoreValueBytes = 1 << 20;
+
+// Thread-safe. All throw InvalidArgument (key or value too long), DeadlineExceeded (naming key and
+// store), Unavailable (the store is gone or refused us). After a deadline the store stays usable.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  virtual void Set(absl::string_view key, absl::string_view value, Deadline deadline) = 0;
+  // The value, as soon as there is one.
+  virtual std::string Get(absl::string_view key, Deadline deadline) = 0;
+  // Returns when all keys exist; the error lists those that are missing.
+  virtual void Wait(const std::vector<std::string>& keys, Deadline deadline) = 0;
+  // Adds to a number (absent: 0) and returns the sum. Throws FailedPrecondition when the key holds
+  // something else. The number is stored as decimal text, so that Get can read it.
+  virtual int64_t Add(absl::string_view key, int64_t delta, Deadline deadline) = 0;
+  // Whether there was such a key.
+  virtual bool Delete(absl::string_view key, Deadline deadline) = 0;
+
+  // "store at 127.0.0.1:29500", for messages.
+  virtual std::string Describe() const = 0;
+};
+
+// For ranks that are threads of one process, which share the object.
+class LocalStore final : public Store {
+ public:
+  void Set(absl::string_view key, absl::string_view value, Deadline deadline) override;
+  std::string Get(absl::string_view key, Deadline deadline) override;
+  void Wait(const std::vector<std::string>& keys, Deadline deadline) override;
+  int64_t Add(absl::string_view key, int64_t delta, Deadline deadline) override;
+  bool Delete(absl::string_view key, Deadline deadline) override;
+  std::string Describe() const override { return "in-process store"; }
+
+  // One object that all threads share: the first to come makes it, at `key`.
+  template <typename T>
+  std::shared_ptr<T> Share(absl::string_view key, const std::function<std::shared_ptr<T>()>& make) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::any& slot = shared_[std::string(key)];
+    if (!slot.has_value()) slot = make();
+    return std::any_cast<std::shared_ptr<T>>(slot);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  std::map<std::string, std::any> shared_;
+};
+
+struct StoreServerOptions {
+  std::string address = "127.0.0.1";  // a numeric address or a name; only this one is bound
+  int port = 0;                       // 0: any free one, see port()
+  std::string token;                  // clients must present the same
+  bool listen = true;                 // false: serves adopted connections only
+};
+
+// Serves on a thread of its own until destroyed. A client that sends no valid token within five
+// seconds, or anything malformed or too large, is dropped; the others do not notice.
+class StoreServer {
+ public:
+  // Throws InvalidArgument (bad address), Unavailable (address in use; names it).
+  explicit StoreServer(const StoreServerOptions& options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  int port() const;
+  // Serves one end of a connected socket, which needs no token (whoever has it was given it).
+  void Adopt(int socket);
+  // The server's own view, for the process that runs it.
+  Store& local();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct StoreClientOptions {
+  std::string address = "127.0.0.1";
+  int port = 0;
+  std::string token;
+  // Until when to try to reach a server that may not have started yet.
+  absl::Duration connect_timeout = absl::Seconds(60);
+};
+
+class StoreClient final : public Store {
+ public:
+  // Throws DeadlineExceeded (nobody listens at address:port, or nobody answers), Unavailable (wrong
+  // token).
+  explicit StoreClient(const StoreClientOptions& options);
+  // Over a connected socket whose other end a server has adopted. Owns it.
+  StoreClient(int socket, std::string description);
+  ~StoreClient() override;
+
+  void Set(absl::string_view key, absl::string_view value, Deadline deadline) override;
+  std::string Get(absl::string_view key, Deadline deadline) override;
+  void Wait(const std::vector<std::string>& keys, Deadline deadline) override;
+  int64_t Add(absl::string_view key, int64_t delta, Deadline deadline) override;
+  bool Delete(absl::string_view key, Deadline deadline) override;
+  std::string Describe() const override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::comm
+
+#endif  // LOCKSTEP_COMM_STORE_H_
