@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "lockstep/base/ref_counted.h"
 #include "lockstep/tensor/device.h"
@@ -25,8 +26,6 @@ class Storage : public RefCounted<Storage> {
   // Memory owned by something else; `release` runs when the last tensor goes, on whatever thread.
   static RefPtr<Storage> Wrap(Device device, void* data, int64_t bytes,
                               std::function<void()> release, MemoryCategory category);
-
-  ~Storage();
 
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
@@ -45,15 +44,16 @@ class Storage : public RefCounted<Storage> {
   void WaitReady() const {
     if (has_pending_.load(std::memory_order_acquire)) WaitPending();
   }
-  // The block is not reused before work of `stream` enqueued so far is done.
+  // The block is not reused before the work of `stream` enqueued so far is done.
   void RecordStream(const Stream& stream);
 
  private:
-  Storage(Device device, void* data, int64_t bytes, MemoryCategory category,
-          std::function<void()> release);
+  struct Rare;  // what few storages have: a release function, pending events
+  friend class RefCounted<Storage>;
+  Storage(Device device, void* data, int64_t bytes, MemoryCategory category, bool external);
+  ~Storage();
   void WaitPending() const;
-  friend RefPtr<Storage> MakeRef<Storage>(Device&, void*&, int64_t&, MemoryCategory&,
-                                          std::function<void()>&&);
+  Rare& rare();
 
   void* data_;
   int64_t bytes_;
@@ -61,8 +61,8 @@ class Storage : public RefCounted<Storage> {
   Device device_;
   std::atomic<MemoryCategory> category_;
   mutable std::atomic<bool> has_pending_{false};
-  bool external_ = false;
-  struct Rare;  // what few storages have: release function, pending event, recorded streams
+  const bool external_;
+  mutable std::mutex mutex_;  // guards rare_
   std::unique_ptr<Rare> rare_;
 };
 

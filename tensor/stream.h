@@ -8,8 +8,7 @@
 // the call returns.
 //
 //   Stream copy = Stream::Copy(Cpu(0));
-//   copy.Enqueue([&] { ... });
-//   Event event = copy.Record();
+//   Event event = copy.Enqueue([&] { ... });
 //   event.Wait();             // blocks this thread; rethrows what the work threw
 #ifndef LOCKSTEP_TENSOR_STREAM_H_
 #define LOCKSTEP_TENSOR_STREAM_H_
@@ -35,6 +34,9 @@ class Event {
   static Event MakePending();
   void Complete(std::exception_ptr error = nullptr);
 
+  // The same point, not just an equal one.
+  friend bool operator==(const Event&, const Event&) = default;
+
  private:
   struct State;
   std::shared_ptr<State> state_;
@@ -47,10 +49,12 @@ struct Stream {
   static Stream Compute(Device device) { return {device, 0}; }
   static Stream Copy(Device device) { return {device, 1}; }
 
-  // Runs `work` in order after what was enqueued before; on a compute stream of the CPU at once,
-  // on the calling thread. The thread state of the caller is restored around `work`.
-  void Enqueue(std::function<void()> work) const;
-  // An event that completes after all work enqueued so far.
+  // Runs `work` in order after what was enqueued before, under the caller's thread state; on a
+  // compute stream of the CPU at once, on the calling thread. The event completes, with what `work`
+  // threw, after `work` has been destroyed: what it holds is released by then.
+  // Throws Unimplemented for devices whose backend is not linked.
+  Event Enqueue(std::function<void()> work) const;
+  // An event that completes after all work enqueued so far. It does not repeat that work's errors.
   Event Record() const;
   // Makes later work of this stream start after `event`.
   void WaitFor(const Event& event) const;

@@ -115,8 +115,8 @@ using TensorSpan = absl::Span<const Tensor>;
 
 // Where a new tensor goes; absent fields mean float32 (or the values' dtype) and the current device.
 struct TensorOptions {
-  std::optional<DType> dtype;
-  std::optional<Device> device;
+  std::optional<DType> dtype = std::nullopt;
+  std::optional<Device> device = std::nullopt;
 };
 
 // Uninitialised, row-major. Throws InvalidArgument (negative size), ResourceExhausted.
@@ -139,8 +139,6 @@ Tensor FromVector(const std::vector<T>& values, std::initializer_list<int64_t> s
 // A view of `storage` (for communicators, mapped files, buckets).
 // Throws OutOfRange when an element would lie outside.
 Tensor FromStorage(RefPtr<Storage> storage, ShapeSpan shape, DType dtype, int64_t offset = 0);
-
-// Elements without strides or layers: see tensor_data.h, which has restricted visibility.
 
 }  // namespace lockstep
 

@@ -46,7 +46,7 @@ Tensor Arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
 // Random numbers in floating-point dtypes. `generator` null: this thread's data stream.
 struct RandomOptions {
   Generator* generator = nullptr;
-  TensorOptions tensor;
+  TensorOptions tensor = {};
 };
 // Uniform in [low, high).
 Tensor RandomUniform(const ShapeArg& shape, double low = 0, double high = 1,

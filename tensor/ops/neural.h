@@ -44,10 +44,10 @@ Tensor CrossEntropy(const Tensor& logits, const Tensor& target,
 Tensor MseLoss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::kMean);
 
 struct AttentionOptions {
-  Tensor mask;                     // bool (true: attend) or q's dtype (added); broadcasts to [B, H, T, S]
+  Tensor mask = {};                  // bool (true: attend) or q's dtype (added); broadcasts to [B, H, T, S]
   bool causal = false;             // row t attends to columns <= t; not together with a mask
   double dropout_p = 0;
-  std::optional<double> scale;     // default 1 / sqrt(D)
+  std::optional<double> scale = std::nullopt;     // default 1 / sqrt(D)
   Generator* generator = nullptr;  // for dropout; null: this thread's dropout stream
 };
 // q [B, H, T, D], k [B, H, S, D], v [B, H, S, E] -> [B, H, T, E]; any number of leading dimensions.
