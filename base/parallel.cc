@@ -95,6 +95,12 @@ int HardwareThreads() {
 
 bool InParallelRegion() { return omp_in_parallel() != 0; }
 
+RuntimeThreadsScope::RuntimeThreadsScope(int thread_count) : saved_(omp_get_max_threads()) {
+  omp_set_num_threads(std::max(thread_count, 1));
+}
+
+RuntimeThreadsScope::~RuntimeThreadsScope() { omp_set_num_threads(saved_); }
+
 int64_t ChunkCount(int64_t count, int64_t chunk) {
   if (count < 0 || chunk < 1) {
     throw InvalidArgumentError(absl::StrFormat(

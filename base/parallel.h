@@ -39,6 +39,19 @@ int HardwareThreads();
 // True inside a body that ParallelFor runs on more than one thread.
 bool InParallelRegion();
 
+// Scope: libraries that use the same runtime by themselves (oneDNN) get `thread_count` threads (at
+// least 1) when this thread calls them. ParallelFor takes its own count and is not affected.
+class RuntimeThreadsScope {
+ public:
+  explicit RuntimeThreadsScope(int thread_count);
+  ~RuntimeThreadsScope();
+  RuntimeThreadsScope(const RuntimeThreadsScope&) = delete;
+  RuntimeThreadsScope& operator=(const RuntimeThreadsScope&) = delete;
+
+ private:
+  int saved_;
+};
+
 // Number of chunks that [0, count) is cut into: count / chunk, rounded up; 0 for an empty range.
 // Throws InvalidArgument for a negative count or a chunk below 1.
 int64_t ChunkCount(int64_t count, int64_t chunk);
