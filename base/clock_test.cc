@@ -44,7 +44,9 @@ TEST(StopwatchTest, MeasuresAndRestarts) {
 
   const int64_t restart_ns = MonotonicNanoseconds();
   watch.Restart();
-  EXPECT_LE(watch.ElapsedNanoseconds(), MonotonicNanoseconds() - restart_ns);
+  // Read in this order: the arguments of one call are evaluated in any.
+  const int64_t after_restart_ns = watch.ElapsedNanoseconds();
+  EXPECT_LE(after_restart_ns, MonotonicNanoseconds() - restart_ns);
 }
 
 TEST(DeadlineTest, DefaultAndInfiniteNeverExpire) {
