@@ -8,9 +8,10 @@ set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 status=0
 
-# strip_comments <file>: the file with // comments and string literals removed, line numbers kept.
+# strip_comments <file>: the file with // comments and string literals (but not the names of included
+# files) removed, line numbers kept.
 strip_comments() {
-  sed -e 's/"\([^"\\]\|\\.\)*"/""/g' -e 's#//.*##' "$1"
+  sed -e '/^[[:space:]]*#[[:space:]]*include/!s/"\([^"\\]\|\\.\)*"/""/g' -e 's#//.*##' "$1"
 }
 
 # forbid <reason> <pattern> <allowed path glob> <pathspec>...
