@@ -48,21 +48,21 @@ namespace lockstep::comm {
 // `timeout` absent: the group's. It runs from the moment the collective starts on this rank.
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::optional<absl::Duration> timeout;
+  std::optional<absl::Duration> timeout = {};
 };
 struct BroadcastOptions {
   int root = 0;
-  std::optional<absl::Duration> timeout;
+  std::optional<absl::Duration> timeout = {};
 };
 struct AllGatherOptions {
-  std::optional<absl::Duration> timeout;
+  std::optional<absl::Duration> timeout = {};
 };
 struct ReduceScatterOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::optional<absl::Duration> timeout;
+  std::optional<absl::Duration> timeout = {};
 };
 struct BarrierOptions {
-  std::optional<absl::Duration> timeout;
+  std::optional<absl::Duration> timeout = {};
 };
 
 // A validated collective on its way to a backend.

@@ -49,10 +49,10 @@ struct ProcessGroupOptions {
   std::string backend = "shm";
   // Where ranks meet. Null: rank 0 serves a store at master_address:master_port, for as long as the
   // communicator lives, and the others connect to it.
-  std::shared_ptr<Store> store;
-  std::string master_address;
+  std::shared_ptr<Store> store = {};
+  std::string master_address = {};
   int master_port = 0;
-  std::string token;  // of that store
+  std::string token = {};  // of that store
   // For making the group, and for each collective unless it says otherwise.
   absl::Duration timeout = absl::Minutes(10);
   PeerMemoryAccess peer_memory_access = PeerMemoryAccess::kAutomatic;
@@ -63,6 +63,11 @@ struct ProcessGroupOptions {
 // did not come), Unavailable.
 std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& options);
 
+// The store of `options`, or one at its address: served by rank 0 for as long as somebody there
+// holds it (communicators do). For programs that make several groups: put it into their options.
+// Throws as InitProcessGroup does.
+std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options);
+
 // Options from the variables that launchers set: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 // MASTER_ADDR, MASTER_PORT (torchrun, Kubernetes), else SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
 // SLURM_NTASKS_PER_NODE, else OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE. MASTER_ADDR
@@ -71,8 +76,8 @@ std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& option
 ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
     const std::map<std::string, std::string>& environment);
 
-// For backends, from an alwayslink target. The factory gets validated options with a store. Throws
-// AlreadyExists.
+// For backends, from an alwayslink target. The factory gets validated options with a store,
+// which its communicator keeps. Throws AlreadyExists.
 using CommunicatorFactory =
     std::function<std::shared_ptr<Communicator>(const ProcessGroupOptions& options)>;
 void RegisterBackend(absl::string_view name, CommunicatorFactory factory);

@@ -57,11 +57,11 @@ struct Signature {
   ReduceOp reduce_op = ReduceOp::kSum;
   bool reduces = false;  // whether reduce_op means anything
 
+  // "AllReduce(float32 x 5, sum)", "Broadcast(int64 x 3, root 1)", "Barrier()".
+  std::string ToString() const;
+
   friend bool operator==(const Signature&, const Signature&) = default;
 };
-
-// "AllReduce(float32 x 5, sum)", "Broadcast(int64 x 3, root 1)", "Barrier()".
-std::string ToString(const Signature& signature);
 
 }  // namespace lockstep::comm
 

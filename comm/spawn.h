@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/store.h"
@@ -48,7 +49,7 @@ struct RankContext {
 struct SpawnOptions {
   SpawnMode mode = SpawnMode::kProcesses;
   // Bytes handed to every rank (a serialised configuration): at most 1 MiB.
-  std::string argument;
+  std::string argument = {};
   // Threads an op may use in each rank; 0: the processors divided by the ranks, at least 1.
   int threads_per_rank = 0;
   // Processes only. SIGINT and SIGTERM that reach the calling thread are sent on to every rank.
@@ -62,7 +63,8 @@ struct RankExit {
   int rank = 0;
   int exit_status = 0;  // of a process that exited; 1 for a thread that threw
   int signal = 0;       // that killed the process, or 0
-  std::string error;    // what the rank's function threw, "" if nothing
+  std::string error;    // the message of what the function threw, "" if nothing
+  absl::StatusCode code = absl::StatusCode::kAborted;  // and its code
 
   bool ok() const { return exit_status == 0 && signal == 0; }
   // "rank 2 was killed by signal 9 (Killed)", "rank 1 failed: INVALID_ARGUMENT: ...".

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/base/clock.h"
 
 namespace lockstep::comm {
@@ -81,7 +82,7 @@ class LocalStore final : public Store {
 struct StoreServerOptions {
   std::string address = "127.0.0.1";  // a numeric address or a name; only this one is bound
   int port = 0;                       // 0: any free one, see port()
-  std::string token;                  // clients must present the same
+  std::string token = {};             // clients must present the same
   bool listen = true;                 // false: serves adopted connections only
 };
 
@@ -98,18 +99,19 @@ class StoreServer {
   int port() const;
   // Serves one end of a connected socket, which needs no token (whoever has it was given it).
   void Adopt(int socket);
-  // The server's own view, for the process that runs it.
-  Store& local();
+  // A client inside this process. It must not be used after the server is gone.
+  const std::shared_ptr<Store>& local() const { return local_; }
 
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Store> local_;
 };
 
 struct StoreClientOptions {
   std::string address = "127.0.0.1";
   int port = 0;
-  std::string token;
+  std::string token = {};
   // Until when to try to reach a server that may not have started yet.
   absl::Duration connect_timeout = absl::Seconds(60);
 };

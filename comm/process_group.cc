@@ -1,0 +1,193 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/comm/process_group.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/parallel.h"
+
+namespace lockstep::comm {
+namespace {
+
+struct BackendRegistry {
+  std::mutex mutex;
+  std::map<std::string, CommunicatorFactory> factories;
+};
+
+BackendRegistry& Backends() {
+  static BackendRegistry* registry = new BackendRegistry;
+  return *registry;
+}
+
+CommunicatorFactory FindBackend(const std::string& name) {
+  BackendRegistry& backends = Backends();
+  std::lock_guard<std::mutex> lock(backends.mutex);
+  const auto it = backends.factories.find(name);
+  if (it != backends.factories.end()) return it->second;
+  std::vector<std::string> names;
+  for (const auto& [linked, factory] : backends.factories) names.push_back(linked);
+  throw NotFoundError(absl::StrCat(
+      "InitProcessGroup: backend \"", name, "\" is not linked into this program (linked: ",
+      names.empty() ? "none" : absl::StrJoin(names, ", "), "): add //comm/", name, " to its deps"));
+}
+
+void CheckOptions(const ProcessGroupOptions& options) {
+  constexpr absl::string_view kCall = "InitProcessGroup";
+  if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
+    throw InvalidArgumentError(absl::StrCat(kCall, ": rank ", options.rank, " is not in [0, ",
+                                            options.world_size, "), the world size"));
+  }
+  if (options.local_world_size < 1 || options.local_rank < 0 ||
+      options.local_rank >= options.local_world_size ||
+      options.local_world_size > options.world_size) {
+    throw InvalidArgumentError(absl::StrCat(kCall, ": local rank ", options.local_rank, " of ",
+                                            options.local_world_size, " does not fit rank ",
+                                            options.rank, " of ", options.world_size));
+  }
+  if (options.timeout <= absl::ZeroDuration()) {
+    throw InvalidArgumentError(absl::StrCat(kCall, ": the timeout is ",
+                                            absl::FormatDuration(options.timeout),
+                                            ": it must be positive"));
+  }
+  if (options.group_name.empty() || options.group_name.size() > 200) {
+    throw InvalidArgumentError(absl::StrCat(kCall, ": the group's name has ",
+                                            options.group_name.size(),
+                                            " characters: 1 to 200 are allowed"));
+  }
+  if (options.store == nullptr && options.world_size > 1 &&
+      (options.master_address.empty() || options.master_port < 1 || options.master_port > 65535)) {
+    throw InvalidArgumentError(
+        absl::StrCat(kCall, ": ", options.world_size,
+                     " ranks need a store, or an address and a port where rank "
+                     "0 serves one; got address \"",
+                     options.master_address, "\", port ", options.master_port));
+  }
+}
+
+// Reads the variables of one launcher.
+class EnvironmentReader {
+ public:
+  explicit EnvironmentReader(const std::map<std::string, std::string>& environment)
+      : environment_(environment) {}
+
+  bool Has(const std::string& name) const {
+    const auto it = environment_.find(name);
+    return it != environment_.end() && !it->second.empty();
+  }
+  std::string Text(const std::string& name) {
+    if (Has(name)) return environment_.at(name);
+    problems_.push_back(name + " is not set");
+    return "";
+  }
+  int Number(const std::string& name, int minimum) {
+    const std::string text = Text(name);
+    int number = minimum;
+    if (!text.empty() && (!absl::SimpleAtoi(text, &number) || number < minimum)) {
+      problems_.push_back(absl::StrCat(name, " is \"", text, "\""));
+      return minimum;
+    }
+    return number;
+  }
+  int NumberOr(const std::string& name, int minimum, int otherwise) {
+    return Has(name) ? Number(name, minimum) : otherwise;
+  }
+  void Complain(std::string problem) { problems_.push_back(std::move(problem)); }
+  void ThrowIfProblems() const {
+    if (problems_.empty()) return;
+    throw InvalidArgumentError(
+        absl::StrCat("ProcessGroupOptionsFromEnvironment: ", absl::StrJoin(problems_, "; "),
+                     ": start the program with torchrun, srun or mpirun, or set RANK, WORLD_SIZE, "
+                     "MASTER_ADDR and MASTER_PORT"));
+  }
+
+ private:
+  const std::map<std::string, std::string>& environment_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options) {
+  CheckOptions(options);
+  if (options.store != nullptr) return options.store;
+  if (options.world_size == 1) return std::make_shared<LocalStore>();
+  if (options.rank == 0) {
+    auto server = std::make_shared<StoreServer>(StoreServerOptions{
+        .address = options.master_address, .port = options.master_port, .token = options.token});
+    return std::shared_ptr<Store>(server, server->local().get());
+  }
+  return std::make_shared<StoreClient>(StoreClientOptions{.address = options.master_address,
+                                                          .port = options.master_port,
+                                                          .token = options.token,
+                                                          .connect_timeout = options.timeout});
+}
+
+std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& options) {
+  CheckOptions(options);
+  const CommunicatorFactory factory = FindBackend(options.backend);
+  ProcessGroupOptions with_store = options;
+  with_store.store = OpenStore(options);
+  return factory(with_store);
+}
+
+ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
+    const std::map<std::string, std::string>& environment) {
+  EnvironmentReader reader(environment);
+  ProcessGroupOptions options;
+  if (!reader.Has("RANK") && reader.Has("SLURM_PROCID")) {
+    options.rank = reader.Number("SLURM_PROCID", 0);
+    options.world_size = reader.Number("SLURM_NTASKS", 1);
+    options.local_rank = reader.Number("SLURM_LOCALID", 0);
+    options.local_world_size = reader.NumberOr("SLURM_NTASKS_PER_NODE", 1, options.world_size);
+  } else if (!reader.Has("RANK") && reader.Has("OMPI_COMM_WORLD_RANK")) {
+    options.rank = reader.Number("OMPI_COMM_WORLD_RANK", 0);
+    options.world_size = reader.Number("OMPI_COMM_WORLD_SIZE", 1);
+    options.local_rank = reader.Number("OMPI_COMM_WORLD_LOCAL_RANK", 0);
+    options.local_world_size = reader.Number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+  } else {
+    options.rank = reader.Number("RANK", 0);
+    options.world_size = reader.Number("WORLD_SIZE", 1);
+    options.local_rank = reader.NumberOr("LOCAL_RANK", 0, options.rank);
+    options.local_world_size = reader.NumberOr("LOCAL_WORLD_SIZE", 1, options.world_size);
+  }
+  if (options.world_size > 1) {
+    options.master_address = reader.Text("MASTER_ADDR");
+    options.master_port = reader.Number("MASTER_PORT", 1);
+  }
+  if (options.rank >= options.world_size) {
+    reader.Complain(
+        absl::StrCat("rank ", options.rank, " is not below the world size ", options.world_size));
+  }
+  if (options.local_rank >= options.local_world_size) {
+    reader.Complain(absl::StrCat("local rank ", options.local_rank,
+                                 " is not below the local world size ", options.local_world_size));
+  }
+  reader.ThrowIfProblems();
+  return options;
+}
+
+void RegisterBackend(absl::string_view name, CommunicatorFactory factory) {
+  BackendRegistry& backends = Backends();
+  std::lock_guard<std::mutex> lock(backends.mutex);
+  if (!backends.factories.emplace(std::string(name), std::move(factory)).second) {
+    throw AlreadyExistsError(
+        absl::StrCat("RegisterBackend: backend \"", name, "\" is registered already"));
+  }
+}
+
+int ThreadsPerRank(int local_world_size) {
+  return std::max(1, HardwareThreads() / std::max(1, local_world_size));
+}
+
+}  // namespace lockstep::comm

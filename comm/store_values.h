@@ -1,0 +1,35 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the in-process store and the server have in common: the rules for keys, values and numbers.
+#ifndef LOCKSTEP_COMM_STORE_VALUES_H_
+#define LOCKSTEP_COMM_STORE_VALUES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace lockstep::comm {
+
+using StoreValues = std::map<std::string, std::string>;
+
+// Throw InvalidArgument.
+void CheckStoreKey(absl::string_view key);
+void CheckStoreValue(absl::string_view key, absl::string_view value);
+
+// Throws FailedPrecondition when the key holds no number, OutOfRange when the sum is none.
+int64_t AddToStoreValue(StoreValues& values, const std::string& key, int64_t delta);
+
+// Those of `keys` that are not in `values`.
+std::vector<std::string> MissingKeys(const StoreValues& values,
+                                     const std::vector<std::string>& keys);
+
+// "keys a, b did not appear in store at 127.0.0.1:29500 before the deadline".
+std::string MissingKeysText(const std::vector<std::string>& missing, absl::string_view store);
+
+}  // namespace lockstep::comm
+
+#endif  // LOCKSTEP_COMM_STORE_VALUES_H_

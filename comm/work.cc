@@ -1,0 +1,36 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/comm/work.h"
+
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep::comm {
+
+void PendingWork::Wait() {
+  std::vector<Tensor> released;  // Freed after the lock: a storage's release may take its time.
+  std::unique_lock<std::mutex> lock(mutex_);
+  completed_.wait(lock, [this] { return is_completed_; });
+  released.swap(buffers_);
+  const std::exception_ptr error = error_;
+  lock.unlock();
+  if (error) std::rethrow_exception(error);
+}
+
+bool PendingWork::IsCompleted() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return is_completed_;
+}
+
+void PendingWork::Complete(std::exception_ptr error) {
+  // Notified under the lock: the waiter may destroy this object as soon as it gets the lock.
+  std::lock_guard<std::mutex> lock(mutex_);
+  error_ = std::move(error);
+  is_completed_ = true;
+  completed_.notify_all();
+}
+
+}  // namespace lockstep::comm
