@@ -1,0 +1,137 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/tensor/ops/update.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/tensor/dispatch.h"
+#include "lockstep/tensor/op_attributes.h"
+#include "lockstep/tensor/ops/creation.h"
+#include "lockstep/tensor/ops/op_util.h"
+
+namespace lockstep {
+namespace {
+
+struct NamedList {
+  const char* name;
+  TensorSpan tensors;
+};
+
+// Lists of one length, all tensors defined and on one device. Shapes and dtypes are the rule's
+// part.
+void RequireLists(const char* call, std::initializer_list<NamedList> lists) {
+  const NamedList& first = *lists.begin();
+  for (const NamedList& list : lists) {
+    if (list.tensors.size() != first.tensors.size()) {
+      ops::Refuse(call, list.name, " has ", list.tensors.size(), " tensors and ", first.name,
+                  " has ", first.tensors.size(), "; each parameter needs one of each");
+    }
+    ops::RequireDefined(list.tensors, call, list.name);
+  }
+  for (const NamedList& list : lists) {
+    for (size_t i = 0; i < list.tensors.size(); ++i) {
+      if (list.tensors[i].device() == first.tensors[0].device()) continue;
+      ops::Refuse(call, list.name, "[", i, "] is on ", ToString(list.tensors[i].device()), " and ",
+                  first.name, "[0] on ", ToString(first.tensors[0].device()),
+                  "; call once for each device");
+    }
+  }
+}
+
+std::vector<Tensor> Join(std::initializer_list<TensorSpan> lists) {
+  std::vector<Tensor> joined;
+  for (const TensorSpan list : lists) joined.insert(joined.end(), list.begin(), list.end());
+  return joined;
+}
+
+void RequireNotNegative(const char* call, const char* name, double value) {
+  if (!(value >= 0) || std::isinf(value)) {
+    ops::Refuse(call, name, " ", value, " must be a number that is not negative");
+  }
+}
+
+void RequireBeta(const char* call, const char* name, double value) {
+  if (!(value >= 0 && value < 1)) ops::Refuse(call, name, " ", value, " is not in [0, 1)");
+}
+
+}  // namespace
+
+void AdamWStep(TensorSpan parameters, TensorSpan gradients, TensorSpan exp_avgs,
+               TensorSpan exp_avg_sqs, const AdamWStepOptions& options) {
+  const char* const call = "AdamWStep";
+  RequireNotNegative(call, "lr", options.lr);
+  RequireBeta(call, "beta1", options.beta1);
+  RequireBeta(call, "beta2", options.beta2);
+  RequireNotNegative(call, "epsilon", options.epsilon);
+  RequireNotNegative(call, "weight_decay", options.weight_decay);
+  if (options.step < 1) ops::Refuse(call, "step ", options.step, " must be at least 1");
+  RequireLists(call, {{"parameters", parameters},
+                      {"gradients", gradients},
+                      {"exp_avgs", exp_avgs},
+                      {"exp_avg_sqs", exp_avg_sqs}});
+  if (parameters.empty()) return;
+  AdamWAttributes attributes;
+  attributes.maximize = options.maximize;
+  const std::vector<Tensor> inputs = Join({parameters, gradients, exp_avgs, exp_avg_sqs});
+  const Scalars scalars = {options.lr,      options.beta1,        options.beta2,
+                           options.epsilon, options.weight_decay, options.step};
+  Dispatch({OpId::kAdamWStep, inputs, scalars, attributes});
+}
+
+void SgdStep(TensorSpan parameters, TensorSpan gradients, TensorSpan momenta,
+             const SgdStepOptions& options) {
+  const char* const call = "SgdStep";
+  RequireNotNegative(call, "lr", options.lr);
+  RequireNotNegative(call, "momentum", options.momentum);
+  RequireNotNegative(call, "weight_decay", options.weight_decay);
+  if (!std::isfinite(options.dampening)) {
+    ops::Refuse(call, "dampening ", options.dampening, " is not a finite number");
+  }
+  const bool use_momentum = options.momentum > 0;
+  if (options.nesterov && (!use_momentum || options.dampening != 0)) {
+    ops::Refuse(call, "nesterov needs a momentum above 0 and no dampening; momentum is ",
+                options.momentum, " and dampening ", options.dampening);
+  }
+  if (!use_momentum && !momenta.empty()) {
+    ops::Refuse(call, momenta.size(), " momenta are given, but momentum is 0; pass an empty list");
+  }
+  // Without momentum the op still gets a list of that length, of undefined tensors.
+  const std::vector<Tensor> none(use_momentum ? 0 : parameters.size());
+  RequireLists(call, {{"parameters", parameters},
+                      {"gradients", gradients},
+                      {"momenta", use_momentum ? momenta : parameters}});
+  if (parameters.empty()) return;
+  SgdAttributes attributes;
+  attributes.use_momentum = use_momentum;
+  attributes.first_step = options.first_step;
+  attributes.nesterov = options.nesterov;
+  attributes.maximize = options.maximize;
+  const std::vector<Tensor> inputs =
+      Join({parameters, gradients, use_momentum ? momenta : TensorSpan(none)});
+  const Scalars scalars = {options.lr, options.momentum, options.dampening, options.weight_decay};
+  Dispatch({OpId::kSgdStep, inputs, scalars, attributes});
+}
+
+Tensor GlobalNorm(TensorSpan tensors, NormKind kind) {
+  if (tensors.empty()) return Zeros({});
+  RequireLists("GlobalNorm", {{"tensors", tensors}});
+  NormAttributes attributes;
+  attributes.infinity = kind == NormKind::kInfinity;
+  return Dispatch1(OpId::kGlobalNorm, tensors, {}, attributes);
+}
+
+void ClipByNorm(TensorSpan gradients, const Tensor& norm, double max_norm) {
+  ops::RequireDefined(norm, "ClipByNorm", "norm");
+  if (!(max_norm >= 0)) {
+    ops::Refuse("ClipByNorm", "max_norm ", max_norm, " must be a number that is not negative");
+  }
+  RequireLists("ClipByNorm", {{"gradients", gradients}});
+  if (gradients.empty()) return;
+  const std::vector<Tensor> inputs = Join({gradients, TensorSpan(&norm, 1)});
+  Dispatch({OpId::kClipByNorm, inputs, Scalars{max_norm}, EmptyAttributes()});
+}
+
+}  // namespace lockstep
