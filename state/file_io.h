@@ -1,0 +1,47 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files that are there whole or not at all.
+#ifndef LOCKSTEP_STATE_FILE_IO_H_
+#define LOCKSTEP_STATE_FILE_IO_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace lockstep::state {
+
+// A file being written under a temporary name beside `path`. Unless Publish() is reached, the
+// temporary file is removed and `path` stays as it was. All throw FailedPrecondition with the path and
+// the system's reason.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void Append(const void* data, int64_t bytes);
+  void Append(absl::string_view text) { Append(text.data(), static_cast<int64_t>(text.size())); }
+  // Makes the bytes durable and gives the file its name, replacing what had it.
+  void Publish();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int descriptor_ = -1;
+};
+
+// Makes the names in `folder` durable.
+void SyncFolder(const std::string& folder);
+
+// The whole file. Throws NotFound, FailedPrecondition, or DataLoss beyond `maximum_bytes`.
+std::string ReadFile(const std::string& path, int64_t maximum_bytes);
+
+// XXH64 of the file's bytes, read piece by piece. Throws as ReadFile does.
+uint64_t HashFile(const std::string& path);
+
+}  // namespace lockstep::state
+
+#endif  // LOCKSTEP_STATE_FILE_IO_H_

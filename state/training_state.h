@@ -1,0 +1,82 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Everything a training run needs to go on as if it had never stopped, as one folder that appears
+// whole or not at all:
+//
+//   <root>/step-00002200/
+//     state.json              step, numbers and texts, and a checksum of each other file
+//     model.safetensors       parameters and buffers, by name
+//     optimizer.safetensors   optimizer state, by parameter name
+//
+//   state::TrainingState state;
+//   state.step = 2200;
+//   state.model = model.StateDict();
+//   state.Set("learning_rate_schedule.step", int64_t{2200});
+//   std::string path = state::SaveTrainingState(root, state, {.keep = 3});
+//   state::TrainingState back = state::LoadLatestTrainingState(root, &skipped);
+#ifndef LOCKSTEP_STATE_TRAINING_STATE_H_
+#define LOCKSTEP_STATE_TRAINING_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/tensor/named_tensors.h"
+#include "lockstep/tensor/random.h"
+
+namespace lockstep::state {
+
+// Doubles are written so that they read back bit for bit. NaN and infinities are refused.
+using Value = std::variant<int64_t, double, std::string>;
+
+struct TrainingState {
+  int64_t step = 0;
+  NamedTensors model;
+  NamedTensors optimizer;
+  std::map<std::string, Value> values;  // schedule, data position, random state, configuration
+
+  void Set(absl::string_view name, Value value) { values[std::string(name)] = std::move(value); }
+  // Throw DataLoss when there is no such value or it has another type.
+  int64_t Integer(absl::string_view name) const;
+  double Real(absl::string_view name) const;
+  const std::string& Text(absl::string_view name) const;
+};
+
+// This thread's generators as values "random.*", and back. The dropout stream is numbered by the
+// reader's data-parallel rank; its position is the writer's, so every rank must have drawn the same
+// numbers (as ranks of one step do).
+void SaveRandomState(const RandomStreams& random, TrainingState& state);
+RandomStreams LoadRandomState(const TrainingState& state, int64_t data_parallel_rank);
+
+struct SaveOptions {
+  int64_t keep = 3;  // newest states left in the root, this one included; 0: all
+};
+// Writes <root>/step-<step>, replacing one of the same step at once, then removes the oldest ones.
+// Returns the path. Until the new state is complete and durable the old ones stay. Only states of this
+// program's naming are ever removed. Throws InvalidArgument (keep < 0, a value that is not finite) and
+// FailedPrecondition (cannot write).
+std::string SaveTrainingState(const std::string& root, const TrainingState& state,
+                              const SaveOptions& options = {});
+
+// Reads and verifies the state in the folder `path`. Throws NotFound, or DataLoss naming the file:
+// foreign, damaged, truncated, or mixed from several steps.
+TrainingState LoadTrainingState(const std::string& path);
+
+struct LoadedState {
+  TrainingState state;
+  std::string path;
+  std::vector<std::string> skipped;  // one message for each newer state that could not be read
+};
+// The newest state under `root` that is good. Throws NotFound when there is none, with the reasons.
+LoadedState LoadLatestTrainingState(const std::string& root);
+
+// Paths of the states under `root`, oldest first; empty when there is no such folder.
+std::vector<std::string> ListTrainingStates(const std::string& root);
+
+}  // namespace lockstep::state
+
+#endif  // LOCKSTEP_STATE_TRAINING_STATE_H_
