@@ -20,6 +20,9 @@ namespace lockstep {
 // use at once; blocks beyond that go back to the system.
 class CachingAllocator : public Allocator {
  public:
+  // Gives the cached blocks back; those in use stay their holders'.
+  ~CachingAllocator() override { EmptyCache(); }
+
   void* Allocate(int64_t bytes, int64_t alignment, int stream, MemoryCategory category) override;
   void Free(void* block, int64_t bytes, int stream) override;
   void EmptyCache() override;
