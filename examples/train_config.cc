@@ -1,0 +1,178 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/examples/train_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/error.h"
+#include "nlohmann/json.hpp"
+
+namespace lockstep::examples {
+namespace {
+
+void Require(bool holds, absl::string_view flag, const absl::AlphaNum& value,
+             absl::string_view remedy) {
+  if (!holds) throw InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", remedy));
+}
+
+struct JsonWriter {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    json[name] = value;
+  }
+};
+
+struct JsonReader {
+  const nlohmann::ordered_json& json;
+  template <typename T>
+  void operator()(const char* name, T& value) {
+    value = json.at(name).get<T>();
+  }
+};
+
+struct StateWriter {
+  state::TrainingState& state;
+  void operator()(const char* name, int64_t value) { Put(name, value); }
+  void operator()(const char* name, double value) { Put(name, value); }
+  void operator()(const char* name, const std::string& value) { Put(name, value); }
+  void operator()(const char* name, const std::vector<std::string>& value) {
+    Put(name, absl::StrJoin(value, ","));
+  }
+  void Put(const char* name, state::Value value) {
+    state.Set(absl::StrCat("config.", name), std::move(value));
+  }
+};
+
+struct StateReader {
+  const state::TrainingState& state;
+  void operator()(const char* name, int64_t& value) { value = state.Integer(Key(name)); }
+  void operator()(const char* name, double& value) { value = state.Real(Key(name)); }
+  void operator()(const char* name, std::string& value) { value = state.Text(Key(name)); }
+  void operator()(const char* name, std::vector<std::string>& value) {
+    const std::string& text = state.Text(Key(name));
+    value.clear();
+    if (!text.empty()) value = absl::StrSplit(text, ',');
+  }
+  static std::string Key(const char* name) { return absl::StrCat("config.", name); }
+};
+
+}  // namespace
+
+template <typename Self, typename Visitor>
+void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
+  visit("data", self.data);
+  visit("extensions", self.extensions);
+  visit("model", self.model);
+  visit("layers", self.layers);
+  visit("heads", self.heads);
+  visit("width", self.width);
+  visit("block", self.block);
+  visit("strategy", self.strategy);
+  visit("ranks", self.ranks);
+  visit("threads_per_rank", self.threads_per_rank);
+  visit("steps", self.steps);
+  visit("batch", self.batch);
+  visit("lr", self.lr);
+  visit("seed", self.seed);
+  visit("out", self.out);
+  visit("save_every", self.save_every);
+  visit("keep", self.keep);
+  visit("resume", self.resume);
+}
+
+void TrainConfig::Resolve() {
+  Require(model == "nano" || model == "mini" || model == "small", "model", model,
+          "give nano, mini or small");
+  const models::Gpt2Config preset = models::Gpt2Preset(model);
+  const auto resolve = [](const char* flag, int64_t& size, int64_t from_preset) {
+    Require(size >= 0, flag, size, "give a size >= 1, or leave it to --model");
+    if (size == 0) size = from_preset;
+  };
+  resolve("layers", layers, preset.layers);
+  resolve("heads", heads, preset.heads);
+  resolve("width", width, preset.width);
+  resolve("block", block, preset.block);
+  Require(width % heads == 0, "width", width,
+          absl::StrCat("must be a multiple of --heads=", heads));
+
+  Require(strategy == "single" || strategy == "ddp", "strategy", strategy, "give single or ddp");
+  Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
+  Require(strategy != "single" || ranks == 1, "strategy", strategy,
+          absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
+  Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
+          "give a count >= 1, or 0 for the processors divided by the ranks");
+  Require(steps >= 1, "steps", steps, "give a count >= 1");
+  Require(batch >= 1, "batch", batch, "give a number of rows >= 1");
+  Require(ranks <= batch, "ranks", ranks,
+          absl::StrCat("are more than the rows of a step; use --batch=", ranks, " or more"));
+  Require(batch % ranks == 0, "batch", batch,
+          absl::StrCat("rows do not split evenly over --ranks=", ranks, "; use --batch=",
+                       (batch / ranks + 1) * ranks));
+  Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
+  Require(seed >= 0, "seed", seed, "give a number >= 0");
+  Require(save_every >= 0, "save_every", save_every,
+          "give a number of steps, or 0 for only at the end");
+  Require(keep >= 1, "keep", keep, "give a number of states >= 1");
+}
+
+models::Gpt2Config TrainConfig::ModelConfig() const {
+  models::Gpt2Config config;
+  config.layers = layers;
+  config.heads = heads;
+  config.width = width;
+  config.block = block;
+  config.vocabulary = 256;
+  return config;
+}
+
+void TrainConfig::Save(state::TrainingState& state) const {
+  VisitFields(*this, StateWriter{state});
+}
+
+TrainConfig TrainConfig::FromState(const state::TrainingState& state) {
+  TrainConfig config;
+  VisitFields(config, StateReader{state});
+  return config;
+}
+
+std::string TrainConfig::Serialize() const {
+  JsonWriter writer;
+  VisitFields(*this, writer);
+  return writer.json.dump();
+}
+
+TrainConfig TrainConfig::Deserialize(absl::string_view text) {
+  const auto json = nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr,
+                                                  /*allow_exceptions=*/false);
+  if (!json.is_object()) throw InternalError("TrainConfig: no configuration for this rank");
+  TrainConfig config;
+  VisitFields(config, JsonReader{json});
+  return config;
+}
+
+void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
+                    const std::vector<std::string>& given) {
+  const auto check = [&](const char* flag, const auto& before, const auto& now) {
+    if (std::find(given.begin(), given.end(), flag) == given.end() || before == now) return;
+    throw InvalidArgumentError(absl::StrCat("--", flag, "=", now, ": the state to resume was made "
+                                            "with ", before, "; leave the flag out, or start anew "
+                                            "without --resume"));
+  };
+  check("model", saved.model, asked.model);
+  check("layers", saved.layers, asked.layers);
+  check("heads", saved.heads, asked.heads);
+  check("width", saved.width, asked.width);
+  check("block", saved.block, asked.block);
+  check("batch", saved.batch, asked.batch);
+  check("lr", saved.lr, asked.lr);
+  check("seed", saved.seed, asked.seed);
+}
+
+}  // namespace lockstep::examples

@@ -1,0 +1,72 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What train_gpt is asked to do: every setting in one struct that is validated as a whole before
+// any work starts, travels to the ranks as text, and is kept in training states.
+#ifndef LOCKSTEP_EXAMPLES_TRAIN_CONFIG_H_
+#define LOCKSTEP_EXAMPLES_TRAIN_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/state/training_state.h"
+
+namespace lockstep::examples {
+
+struct TrainConfig {
+  // Data: bytes of a file, or of a folder's files.
+  std::string data = "/usr/include/c++";
+  std::vector<std::string> extensions = {};
+
+  // Model: GPT-2 over bytes.
+  std::string model = "nano";
+  int64_t layers = 0;  // resolved from `model` by Resolve() where 0
+  int64_t heads = 0;
+  int64_t width = 0;
+  int64_t block = 0;
+
+  // Training.
+  std::string strategy = "ddp";
+  int64_t ranks = 2;
+  int64_t threads_per_rank = 0;  // 0: processors / ranks
+  int64_t steps = 2200;
+  int64_t batch = 12;  // rows of the whole step
+  double lr = 2e-3;
+  int64_t seed = 0;
+
+  // States.
+  std::string out;  // absolute
+  int64_t save_every = 500;
+  int64_t keep = 3;
+  std::string resume;  // path of the state to go on from; empty: start anew
+
+  // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag, its
+  // value and what to give.
+  void Resolve();
+  models::Gpt2Config ModelConfig() const;
+
+  // To and from the values of a training state ("config.*").
+  void Save(state::TrainingState& state) const;
+  static TrainConfig FromState(const state::TrainingState& state);
+
+  // One line of text for spawned ranks, and back.
+  std::string Serialize() const;
+  static TrainConfig Deserialize(absl::string_view text);
+
+ private:
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor&& visit);
+};
+
+// Throws InvalidArgument when `asked` (flags given by the user) contradicts what `saved` was trained
+// with in a way that would make it another training: model sizes, batch, learning rate, seed.
+// `given` names the flags that the user set.
+void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
+                    const std::vector<std::string>& given);
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_TRAIN_CONFIG_H_

@@ -1,0 +1,248 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trains a byte-level GPT on text, on several ranks of this machine.
+//
+//   ./bazelw run //examples:train_gpt
+//   ./bazelw run //examples:train_gpt -- --data=book.txt --ranks=4 --batch=16 --steps=500
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/reflection.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
+#include "lockstep/data/byte_text.h"
+#include "lockstep/examples/resume_command.h"
+#include "lockstep/examples/stop_signal.h"
+#include "lockstep/examples/train_config.h"
+#include "lockstep/examples/trainer.h"
+#include "lockstep/state/training_state.h"
+
+ABSL_FLAG(std::string, data, "/usr/include/c++",
+          "Text to learn: a file, or a folder that is read recursively.");
+ABSL_FLAG(std::vector<std::string>, extensions, {},
+          "With a folder: only files whose names end in one of these, e.g. .h,.cc. Empty: all.");
+ABSL_FLAG(std::string, strategy, "ddp",
+          "single (one rank) or ddp (DistributedDataParallel over shared memory).");
+ABSL_FLAG(int64_t, ranks, 0, "Processes to train on. 0: 2 for ddp, 1 for single.");
+ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
+ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");
+ABSL_FLAG(int64_t, heads, 0, "Attention heads. 0: the model's.");
+ABSL_FLAG(int64_t, width, 0, "Channels. 0: the model's.");
+ABSL_FLAG(int64_t, block, 0, "Bytes a row. 0: the model's.");
+ABSL_FLAG(int64_t, steps, 2200, "Optimizer steps in all, those before a resume included.");
+ABSL_FLAG(int64_t, batch, 12, "Rows of the whole step, split over the ranks.");
+ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
+ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
+ABSL_FLAG(std::string, out, "",
+          "Folder for training states. Empty: train_gpt_out/run-N, N the first that is free.");
+ABSL_FLAG(std::string, resume, "",
+          "Go on from a state: its folder, a run's folder, or 'latest' (the newest good state in "
+          "--out, or in train_gpt_out).");
+ABSL_FLAG(int64_t, save_every, 500, "Steps between states. 0: only at the end.");
+ABSL_FLAG(int64_t, keep, 3, "States to keep.");
+ABSL_FLAG(int64_t, threads_per_rank, 0, "Threads an op may use. 0: processors / ranks.");
+
+namespace lockstep::examples {
+namespace {
+
+constexpr const char* kFlagNames[] = {"data",  "extensions", "strategy", "ranks",      "model",
+                                      "layers", "heads",     "width",    "block",      "steps",
+                                      "batch", "lr",         "seed",     "out",        "resume",
+                                      "save_every", "keep",  "threads_per_rank"};
+constexpr char kDefaultRoot[] = "train_gpt_out";
+
+void PrintHelp() {
+  std::printf("Trains a byte-level GPT on text, on several ranks of this machine.\n\n"
+              "  ./bazelw run //examples:train_gpt -- [flags]\n\n");
+  for (const char* name : kFlagNames) {
+    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    const std::string value = flag->DefaultValue();
+    std::printf("  --%s=%s\n      %s\n", name, value.empty() ? "\"\"" : value.c_str(),
+                flag->Help().c_str());
+  }
+}
+
+// Flags that are on the command line, so that a default can be told from a wish.
+std::vector<std::string> GivenFlags(int argc, char** argv) {
+  std::vector<std::string> given;
+  for (const char* name : kFlagNames) {
+    for (int i = 1; i < argc; ++i) {
+      absl::string_view argument = argv[i];
+      if (!absl::ConsumePrefix(&argument, "--") && !absl::ConsumePrefix(&argument, "-")) continue;
+      if (argument.substr(0, argument.find('=')) == name) given.push_back(name);
+    }
+  }
+  return given;
+}
+
+bool Given(const std::vector<std::string>& given, absl::string_view flag) {
+  for (const std::string& name : given) {
+    if (name == flag) return true;
+  }
+  return false;
+}
+
+TrainConfig ConfigFromFlags() {
+  TrainConfig config;
+  config.data = CallerPath(absl::GetFlag(FLAGS_data));
+  config.extensions = absl::GetFlag(FLAGS_extensions);
+  config.model = absl::GetFlag(FLAGS_model);
+  config.layers = absl::GetFlag(FLAGS_layers);
+  config.heads = absl::GetFlag(FLAGS_heads);
+  config.width = absl::GetFlag(FLAGS_width);
+  config.block = absl::GetFlag(FLAGS_block);
+  config.strategy = absl::GetFlag(FLAGS_strategy);
+  config.ranks = absl::GetFlag(FLAGS_ranks);
+  if (config.ranks == 0) config.ranks = config.strategy == "single" ? 1 : 2;
+  config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
+  config.steps = absl::GetFlag(FLAGS_steps);
+  config.batch = absl::GetFlag(FLAGS_batch);
+  config.lr = absl::GetFlag(FLAGS_lr);
+  config.seed = absl::GetFlag(FLAGS_seed);
+  config.out = CallerPath(absl::GetFlag(FLAGS_out));
+  config.save_every = absl::GetFlag(FLAGS_save_every);
+  config.keep = absl::GetFlag(FLAGS_keep);
+  return config;
+}
+
+// The first of train_gpt_out/run-1, run-2, ... that does not exist.
+std::string FreeRunFolder() {
+  for (int number = 1;; ++number) {
+    const std::string folder = CallerPath(absl::StrCat(kDefaultRoot, "/run-", number));
+    if (!std::filesystem::exists(folder)) return folder;
+  }
+}
+
+// The newest good state of a run's folder, of the newest run below `root` when it has several.
+state::LoadedState LoadLatest(const std::string& root) {
+  if (!state::ListTrainingStates(root).empty()) return state::LoadLatestTrainingState(root);
+  std::vector<std::pair<std::filesystem::file_time_type, std::string>> runs;
+  std::error_code failure;
+  for (std::filesystem::directory_iterator it(root, failure), end; !failure && it != end;
+       it.increment(failure)) {
+    const std::vector<std::string> states = state::ListTrainingStates(it->path().string());
+    if (!states.empty()) {
+      runs.emplace_back(std::filesystem::last_write_time(states.back()), it->path().string());
+    }
+  }
+  if (runs.empty()) return state::LoadLatestTrainingState(root);
+  return state::LoadLatestTrainingState(std::max_element(runs.begin(), runs.end())->second);
+}
+
+state::LoadedState FindState(const std::string& resume, const std::string& out) {
+  state::LoadedState found;
+  if (resume == "latest") {
+    found = LoadLatest(out.empty() ? CallerPath(kDefaultRoot) : out);
+  } else {
+    const std::string path = CallerPath(resume);
+    if (!std::filesystem::exists(path)) {
+      throw NotFoundError(absl::StrCat("--resume=", resume, ": no such folder"));
+    }
+    if (!state::ListTrainingStates(path).empty()) {
+      found = state::LoadLatestTrainingState(path);
+    } else {
+      found.state = state::LoadTrainingState(path);
+      found.path = path;
+    }
+  }
+  for (const std::string& reason : found.skipped) {
+    std::fprintf(stderr, "train_gpt: skipped a newer state: %s\n", reason.c_str());
+  }
+  return found;
+}
+
+// What was saved, with the flags that the user gives now.
+TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& asked,
+                         const std::vector<std::string>& given) {
+  TrainConfig config = TrainConfig::FromState(found.state);
+  CheckResumable(config, asked, given);
+  if (Given(given, "data")) config.data = asked.data;
+  if (Given(given, "extensions")) config.extensions = asked.extensions;
+  if (Given(given, "strategy")) config.strategy = asked.strategy;
+  if (Given(given, "ranks")) config.ranks = asked.ranks;
+  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy == "single") {
+    config.ranks = 1;
+  }
+  if (Given(given, "threads_per_rank")) config.threads_per_rank = asked.threads_per_rank;
+  if (Given(given, "steps")) config.steps = asked.steps;
+  if (Given(given, "save_every")) config.save_every = asked.save_every;
+  if (Given(given, "keep")) config.keep = asked.keep;
+  config.out = Given(given, "out") ? asked.out
+                                   : std::filesystem::path(found.path).parent_path().string();
+  config.resume = found.path;
+  return config;
+}
+
+TrainConfig MakeConfig(const std::vector<std::string>& given) {
+  TrainConfig config = ConfigFromFlags();
+  const std::string resume = absl::GetFlag(FLAGS_resume);
+  if (!resume.empty()) {
+    config = MergeResumed(FindState(resume, config.out), config, given);
+  } else if (config.out.empty()) {
+    config.out = FreeRunFolder();
+  } else if (!state::ListTrainingStates(config.out).empty()) {
+    throw AlreadyExistsError(absl::StrCat("--out=", config.out, ": has training states already; go "
+                                          "on with --resume=latest, or give another folder"));
+  }
+  config.Resolve();
+  // Opened here once, so that a wrong path is one line and not one a rank.
+  const auto text = data::ByteText::Open(config.data, {.extensions = config.extensions});
+  data::ByteTextDataset(text, config.block, data::TextPart::kTraining);
+  data::ByteTextDataset(text, config.block, data::TextPart::kValidation);
+  return config;
+}
+
+void RankMain(comm::RankContext& context) {
+  InstallStopSignal();
+  const TrainConfig config = TrainConfig::Deserialize(context.argument);
+  Train(config, comm::InitProcessGroup(context.group_options()));
+}
+
+int Run(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-help" || argument == "-h") {
+      PrintHelp();
+      return 0;
+    }
+  }
+  const std::vector<std::string> given = GivenFlags(argc, argv);
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) {
+    throw InvalidArgumentError(absl::StrCat("unexpected argument '", rest[1],
+                                            "'; flags are written --name=value, see --help"));
+  }
+  const TrainConfig config = MakeConfig(given);
+  comm::SpawnOptions options;
+  options.argument = config.Serialize();
+  options.threads_per_rank = static_cast<int>(config.threads_per_rank);
+  comm::Spawn(static_cast<int>(config.ranks), &RankMain, options).ThrowIfFailed();
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::examples
+
+int main(int argc, char** argv) {
+  lockstep::comm::MaybeRunSpawnedRank(argc, argv);
+  try {
+    return lockstep::examples::Run(argc, argv);
+  } catch (const lockstep::Error& error) {
+    std::fprintf(stderr, "train_gpt: %s\n", error.message().c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "train_gpt: %s\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,362 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the program as a user does: flags in, exit status, lines and files out.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kProgram[] = "examples/train_gpt";
+constexpr absl::Duration kPatience = absl::Seconds(90);
+
+std::string NewFolder() {
+  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/gptXXXXXX";
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  return folder;
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+// A started program with its output in files.
+class Process {
+ public:
+  Process(const std::vector<std::string>& arguments, const std::string& folder)
+      : out_(NewFolder() + "/out"), err_(out_ + ".err") {
+    const std::string program = fs::absolute(kProgram).string();
+    pid_ = fork();
+    if (pid_ != 0) return;
+    setpgid(0, 0);
+    if (chdir(folder.c_str()) != 0) _exit(126);
+    // As if started by hand, not by `bazel run`.
+    unsetenv("BUILD_WORKING_DIRECTORY");
+    unsetenv("BUILD_WORKSPACE_DIRECTORY");
+    dup2(open(out_.c_str(), O_CREAT | O_WRONLY, 0644), STDOUT_FILENO);
+    dup2(open(err_.c_str(), O_CREAT | O_WRONLY, 0644), STDERR_FILENO);
+    std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(program.c_str(), argv.data());
+    _exit(127);
+  }
+
+  ~Process() {
+    if (!ended_) {
+      kill(-pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  // The exit status, or 1000 + the signal; -1 when it does not end in time.
+  int Wait() {
+    const absl::Time limit = absl::Now() + kPatience;
+    int status = 0;
+    while (waitpid(pid_, &status, WNOHANG) == 0) {
+      if (absl::Now() > limit) return -1;
+      Pause();
+    }
+    ended_ = true;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+
+  // Whether the output comes to have `text` in time.
+  bool WaitForOutput(const std::string& text) {
+    const absl::Time limit = absl::Now() + kPatience;
+    while (out().find(text) == std::string::npos) {
+      if (absl::Now() > limit) return false;
+      Pause();
+    }
+    return true;
+  }
+
+  void Signal(int number) { kill(pid_, number); }
+  pid_t pid() const { return pid_; }
+  std::string out() const { return ReadAll(out_); }
+  std::string err() const { return ReadAll(err_); }
+
+ private:
+  // Between looks at what the other process has done by now.
+  static void Pause() {
+    const timespec moment = {0, 5'000'000};
+    nanosleep(&moment, nullptr);
+  }
+
+  std::string out_;
+  std::string err_;
+  pid_t pid_ = -1;
+  bool ended_ = false;
+};
+
+// Text with a structure that a small model learns in a few steps.
+std::string WriteText(const std::string& folder, int64_t bytes = 400000) {
+  std::string text;
+  for (int64_t i = 0; static_cast<int64_t>(text.size()) < bytes; ++i) {
+    absl::StrAppend(&text, "line ", i % 97, " of the text\n");
+  }
+  std::ofstream(folder + "/text.txt") << text;
+  return folder + "/text.txt";
+}
+
+// Flags of a training that takes a second.
+std::vector<std::string> Tiny(const std::vector<std::string>& more) {
+  std::vector<std::string> flags = {"--layers=1", "--heads=2", "--width=16", "--block=16",
+                                    "--batch=6"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+std::vector<std::string> LinesWith(const std::string& text, const std::string& prefix) {
+  std::vector<std::string> lines;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::ConsumePrefix(&line, prefix)) lines.emplace_back(line);
+  }
+  return lines;
+}
+
+std::map<std::string, std::string> Summary(const std::string& out) {
+  std::vector<std::string> lines = absl::StrSplit(out, '\n', absl::SkipEmpty());
+  std::map<std::string, std::string> fields;
+  if (lines.empty()) return fields;
+  absl::string_view last = lines.back();
+  EXPECT_TRUE(absl::ConsumePrefix(&last, "summary: ")) << last;
+  for (absl::string_view field : absl::StrSplit(last, ' ')) {
+    const std::pair<std::string, std::string> pair = absl::StrSplit(field, absl::MaxSplits('=', 1));
+    fields.insert(pair);
+  }
+  return fields;
+}
+
+// Processes of this program that are still there, by command line.
+int RunningCopies(const std::string& marker) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (ReadAll("/proc/" + name + "/cmdline").find(marker) != std::string::npos) {
+      // A zombie waits for its parent and runs no more; its command line is empty.
+      ++count;
+    }
+  }
+  return count;
+}
+
+TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
+  Process process({"--help"}, NewFolder());
+  EXPECT_EQ(process.Wait(), 0);
+  for (const char* flag : {"--data", "--extensions", "--strategy", "--ranks", "--model", "--layers",
+                           "--steps", "--batch", "--lr", "--seed", "--out", "--resume",
+                           "--save_every", "--keep", "--threads_per_rank"}) {
+    EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
+  }
+}
+
+TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
+  const std::string folder = NewFolder();
+  const std::string text = WriteText(folder);
+  std::ofstream(folder + "/empty.txt") << "";
+  std::ofstream(folder + "/short.txt") << "short";
+  fs::create_directories(folder + "/foreign/step-00000003");
+  std::ofstream(folder + "/foreign/step-00000003/state.json") << "{}";
+  fs::create_directories(folder + "/nothing");
+  const std::string before = ReadAll(folder + "/foreign/step-00000003/state.json");
+  const std::vector<std::vector<std::string>> cases = {
+      {"--no_such_flag=1"},
+      {"--steps=many"},
+      {"stray"},
+      {"--data=none.txt"},
+      {"--data=empty.txt"},
+      {"--data=short.txt"},
+      {"--data=nothing"},
+      {"--data=.", "--extensions=.none"},
+      {"--data=text.txt", "--ranks=13"},
+      {"--data=text.txt", "--ranks=5"},
+      {"--data=text.txt", "--ranks=-1"},
+      {"--data=text.txt", "--strategy=fsdp"},
+      {"--data=text.txt", "--strategy=single", "--ranks=2"},
+      {"--data=text.txt", "--model=large"},
+      {"--data=text.txt", "--heads=3"},
+      {"--data=text.txt", "--steps=0"},
+      {"--data=text.txt", "--batch=0"},
+      {"--data=text.txt", "--lr=0"},
+      {"--data=text.txt", "--lr=nan"},
+      {"--data=text.txt", "--keep=0"},
+      {"--data=text.txt", "--save_every=-1"},
+      {"--data=text.txt", "--threads_per_rank=-1"},
+      {"--data=text.txt", "--block=20000"},
+      {"--data=text.txt", "--resume=nowhere"},
+      {"--data=text.txt", "--resume=latest"},
+      {"--data=text.txt", "--resume=foreign"},
+      {"--data=text.txt", "--out=foreign"},
+  };
+  for (const auto& flags : cases) {
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 1) << flags.back();
+    const std::vector<std::string> lines = absl::StrSplit(process.err(), '\n', absl::SkipEmpty());
+    EXPECT_EQ(lines.size(), 1u) << flags.back() << ": " << process.err();
+    EXPECT_EQ(process.out(), "") << flags.back();
+  }
+  EXPECT_EQ(ReadAll(folder + "/foreign/step-00000003/state.json"), before);
+  EXPECT_FALSE(fs::exists(folder + "/train_gpt_out"));
+}
+
+TEST(TrainGptTest, TrainsReportsAndResumesByThePrintedCommand) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  Process process(Tiny({"--data=text.txt", "--steps=200", "--ranks=2", "--save_every=0"}), folder);
+  ASSERT_EQ(process.Wait(), 0) << process.err();
+  EXPECT_EQ(process.err(), "");
+  const std::string out = process.out();
+  for (const char* part : {"data: ", "model: ", "strategy: ddp, 2 ranks", "training: 200 steps",
+                           "states: ", "sample:", "step 100/200 | loss "}) {
+    EXPECT_NE(out.find(part), std::string::npos) << part << " in\n" << out;
+  }
+  EXPECT_EQ(out.find('\x1b'), std::string::npos) << "no bar when it is no terminal";
+  const std::vector<std::string> losses = LinesWith(out, "validation_loss=");
+  ASSERT_EQ(losses.size(), 1u);
+  double loss = 0;
+  EXPECT_TRUE(absl::SimpleAtod(losses[0], &loss));
+  EXPECT_LT(loss, 3.0) << "from 5.5 nats a byte";
+  std::map<std::string, std::string> summary = Summary(out);
+  EXPECT_EQ(summary["strategy"], "ddp");
+  EXPECT_EQ(summary["ranks"], "2");
+  EXPECT_EQ(summary["steps"], "200");
+  EXPECT_EQ(summary["validation_loss"], losses[0]);
+  for (const char* field : {"tokens_per_second", "communication_share", "peak_bytes_per_rank"}) {
+    double value = 0;
+    EXPECT_TRUE(absl::SimpleAtod(summary[field], &value)) << field;
+    EXPECT_GT(value, 0) << field;
+  }
+
+  const std::vector<std::string> states = LinesWith(out, "state: ");
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_EQ(states[0], folder + "/train_gpt_out/run-1/step-00000200");
+  EXPECT_TRUE(fs::exists(states[0] + "/model.safetensors"));
+
+  const std::vector<std::string> commands = LinesWith(out, "resume: ");
+  ASSERT_EQ(commands.size(), 1u);
+  std::vector<std::string> words = absl::StrSplit(commands[0], ' ');
+  EXPECT_EQ(words.back(), "--steps=400");
+  words.erase(words.begin());
+  words.back() = "--steps=204";  // as the printed one, but shorter
+  Process resumed(words, folder);
+  ASSERT_EQ(resumed.Wait(), 0) << resumed.err();
+  EXPECT_NE(resumed.out().find("after step 200"), std::string::npos);
+  EXPECT_EQ(Summary(resumed.out())["steps"], "204");
+  EXPECT_TRUE(fs::exists(folder + "/train_gpt_out/run-1/step-00000204"));
+
+  Process other_model({"--resume=latest", "--width=32"}, folder);
+  EXPECT_EQ(other_model.Wait(), 1);
+  EXPECT_NE(other_model.err().find("--width=32"), std::string::npos) << other_model.err();
+}
+
+// 2N steps are, bit for bit, N steps, a new process, and N steps; with two ranks.
+TEST(TrainGptTest, ResumeIsBitwise) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  Process whole(Tiny({"--data=text.txt", "--steps=8", "--save_every=4", "--out=whole"}), folder);
+  ASSERT_EQ(whole.Wait(), 0) << whole.err();
+  Process second({"--resume=whole/step-00000004", "--out=second"}, folder);
+  ASSERT_EQ(second.Wait(), 0) << second.err();
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    const std::string a = ReadAll(folder + "/whole/step-00000008/" + file);
+    EXPECT_FALSE(a.empty());
+    EXPECT_TRUE(a == ReadAll(folder + "/second/step-00000008/" + file)) << file;
+    EXPECT_FALSE(a == ReadAll(folder + "/whole/step-00000004/" + file)) << file;
+  }
+  EXPECT_EQ(Summary(whole.out())["validation_loss"], Summary(second.out())["validation_loss"]);
+  // And another run of the same command is the same run.
+  Process again(Tiny({"--data=text.txt", "--steps=8", "--out=again"}), folder);
+  ASSERT_EQ(again.Wait(), 0) << again.err();
+  EXPECT_TRUE(ReadAll(folder + "/whole/step-00000008/model.safetensors") ==
+              ReadAll(folder + "/again/step-00000008/model.safetensors"));
+}
+
+TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  Process process(Tiny({"--data=text.txt", "--steps=4", "--save_every=2", "--out=run"}), folder);
+  ASSERT_EQ(process.Wait(), 0) << process.err();
+  const std::string newest = folder + "/run/step-00000004/model.safetensors";
+  fs::resize_file(newest, fs::file_size(newest) - 1);
+  Process damaged({"--resume=run/step-00000004"}, folder);
+  EXPECT_EQ(damaged.Wait(), 1);
+  EXPECT_NE(damaged.err().find("step-00000004/model.safetensors"), std::string::npos);
+  Process latest({"--resume=latest", "--out=run"}, folder);
+  EXPECT_EQ(latest.Wait(), 0) << latest.err();
+  EXPECT_NE(latest.err().find("skipped a newer state"), std::string::npos) << latest.err();
+  EXPECT_NE(latest.out().find("after step 2"), std::string::npos);
+}
+
+TEST(TrainGptTest, TheFirstSignalSavesOnAllRanksAndExitsZero) {
+  for (int number : {SIGINT, SIGTERM}) {
+    const std::string folder = NewFolder();
+    WriteText(folder);
+    Process process(Tiny({"--data=text.txt", "--steps=1000000", "--save_every=0", "--out=run",
+                          absl::StrCat("--seed=", getpid())}), folder);
+    ASSERT_TRUE(process.WaitForOutput("step 100/")) << process.err();
+    process.Signal(number);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    EXPECT_NE(process.out().find("stopped by a signal"), std::string::npos);
+    const std::vector<std::string> states = LinesWith(process.out(), "state: ");
+    ASSERT_EQ(states.size(), 1u);
+    EXPECT_TRUE(fs::exists(states[0] + "/state.json"));
+    EXPECT_EQ(RunningCopies(folder), 0);
+  }
+}
+
+TEST(TrainGptTest, TheSecondSignalEndsAtOnceAndLeavesNoProcess) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  // A model that needs long for a step, so that the second signal comes before the border.
+  Process process({"--data=text.txt", "--layers=2", "--heads=2", "--width=256", "--block=256",
+                   "--batch=64", "--steps=1000000", "--out=run"}, folder);
+  ASSERT_TRUE(process.WaitForOutput("states: ")) << process.err();
+  process.Signal(SIGTERM);
+  process.Signal(SIGINT);
+  EXPECT_NE(process.Wait(), -1);
+  EXPECT_EQ(RunningCopies(folder + "/text.txt"), 0);
+}
+
+TEST(TrainGptTest, OneRankAndThreeRanksTrainToo) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  std::vector<double> losses;
+  for (const char* strategy : {"--strategy=single", "--ranks=1", "--ranks=3"}) {
+    Process process(Tiny({"--data=text.txt", "--steps=5", strategy}), folder);
+    ASSERT_EQ(process.Wait(), 0) << process.err();
+    double loss = 0;
+    EXPECT_TRUE(absl::SimpleAtod(Summary(process.out())["validation_loss"], &loss));
+    losses.push_back(loss);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_NEAR(losses[0], losses[2], 1e-3);
+}
+
+}  // namespace

@@ -1,0 +1,360 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/examples/trainer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/data/byte_text.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/sampler.h"
+#include "lockstep/examples/progress.h"
+#include "lockstep/examples/resume_command.h"
+#include "lockstep/examples/stop_signal.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/optim/clip.h"
+#include "lockstep/nn/optim/schedule.h"
+#include "lockstep/state/training_state.h"
+#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
+#include "lockstep/tensor/thread_state.h"
+
+namespace lockstep::examples {
+namespace {
+
+constexpr int64_t kValidationRows = 240;
+constexpr int64_t kValidateEvery = 200;
+constexpr int64_t kWarmupSteps = 50;
+constexpr int64_t kSampleBytes = 240;
+constexpr double kClipNorm = 1.0;
+
+// Averages of recent steps, so that the shown speed follows the machine but does not flicker.
+class RecentSpeed {
+ public:
+  void Add(double seconds, double communication_seconds) {
+    constexpr double kKeep = 0.95;
+    weight_ = kKeep * weight_ + 1;
+    seconds_ = kKeep * seconds_ + seconds;
+    communication_ = kKeep * communication_ + communication_seconds;
+  }
+  double SecondsPerStep() const { return seconds_ / weight_; }
+  double CommunicationShare() const { return seconds_ > 0 ? communication_ / seconds_ : 0; }
+
+ private:
+  double weight_ = 0;
+  double seconds_ = 0;
+  double communication_ = 0;
+};
+
+NamedTensors Decayed(const NamedTensors& parameters, bool matrices) {
+  return parameters.Filter(
+      [&](const std::string&, const Tensor& t) { return (t.rank() >= 2) == matrices; });
+}
+
+std::vector<optim::ParameterGroup<optim::AdamWOptions>> Groups(const NamedTensors& parameters,
+                                                               double lr) {
+  const optim::AdamWOptions matrices{
+      .lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
+  optim::AdamWOptions vectors = matrices;
+  vectors.weight_decay = 0;
+  return {{Decayed(parameters, true), matrices}, {Decayed(parameters, false), vectors}};
+}
+
+class Trainer {
+ public:
+  Trainer(const TrainConfig& config, std::shared_ptr<comm::Communicator> world)
+      : config_(config),
+        world_(std::move(world)),
+        first_(world_->rank() == 0),
+        text_(data::ByteText::Open(config.data, {.extensions = config.extensions})),
+        train_(std::make_shared<data::ByteTextDataset>(text_, config.block,
+                                                       data::TextPart::kTraining)),
+        validation_(std::make_shared<data::ByteTextDataset>(text_, config.block,
+                                                            data::TextPart::kValidation)),
+        loader_(train_, Sampler(train_->size(), data::Remainder::kDrop, /*shuffle=*/true),
+                {.batch_size = config.batch / config.ranks, .drop_last = true, .threads = 1}) {
+    if (loader_.BatchesPerEpoch() == 0) {
+      throw InvalidArgumentError(absl::StrCat("--data=", config.data, ": has ", train_->size(),
+                                              " training rows, fewer than --batch=", config.batch));
+    }
+    ManualSeed(static_cast<uint64_t>(config.seed), world_->rank());
+    model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
+    if (config.strategy == "ddp") {
+      ddp_.emplace(model_, world_);
+    }
+    const NamedTensors parameters = model_->NamedParameters();
+    optimizer_ = std::make_unique<optim::AdamW>(Groups(parameters, config.lr));
+    schedule_ = std::make_unique<optim::Schedule>(
+        optimizer_.get(), optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config.steps),
+                                               .total_steps = config.steps,
+                                               .final_fraction = 0.1}));
+    if (!config.resume.empty()) Restore(state::LoadTrainingState(config.resume));
+  }
+
+  void Run() {
+    PrintPlan();
+    Progress progress(step_, config_.steps);
+    bool stopped = false;
+    double validation_loss = step_ >= config_.steps ? Validate() : 0;
+    Stopwatch run;
+    const int64_t first_step = step_;
+    double communication_seconds = 0;
+    while (step_ < config_.steps && !stopped) {
+      Stopwatch watch;
+      const StepOutcome outcome = Step();
+      stopped = outcome.stop;
+      recent_.Add(watch.ElapsedSeconds(), outcome.communication_seconds);
+      communication_seconds += outcome.communication_seconds;
+      training_seconds_ += watch.ElapsedSeconds();
+      const bool last = step_ == config_.steps || stopped;
+      if (first_) progress.Update(Report(outcome.loss));
+      if (last || step_ % kValidateEvery == 0) {
+        validation_loss = Validate();
+        if (first_) progress.Line(absl::StrFormat("validation_loss=%.4f", validation_loss));
+      }
+      if (last || (config_.save_every > 0 && step_ % config_.save_every == 0)) Save();
+    }
+    if (first_ && stopped) {
+      progress.Line(absl::StrCat("stopped by a signal after step ", step_, "; all ranks saved"));
+    }
+    Finish(step_ - first_step, communication_seconds, validation_loss);
+  }
+
+ private:
+  struct StepOutcome {
+    double loss = 0;  // mean over all rows
+    bool stop = false;
+    double communication_seconds = 0;  // that this rank waited
+  };
+
+  std::shared_ptr<data::DistributedSampler> Sampler(int64_t rows, data::Remainder remainder,
+                                                    bool shuffle) const {
+    return std::make_shared<data::DistributedSampler>(
+        rows, data::SamplerOptions{.rank = world_->rank(),
+                                   .world_size = world_->size(),
+                                   .shuffle = shuffle,
+                                   .seed = static_cast<uint64_t>(config_.seed),
+                                   .remainder = remainder});
+  }
+
+  NamedTensors NextBatch() {
+    std::optional<NamedTensors> batch = loader_.Next();
+    if (!batch) batch = loader_.Next();  // another epoch; it has batches, the constructor has seen
+    return *std::move(batch);
+  }
+
+  StepOutcome Step() {
+    const NamedTensors batch = NextBatch();
+    optimizer_->ZeroGrad();
+    Tensor loss = model_->Loss(batch.At("ids"), batch.At("targets"));
+    autograd::Backward(loss);
+    optim::ClipGradNorm(optimizer_->parameters().Tensors(), kClipNorm);
+    optimizer_->Step();
+    schedule_->Step();
+    ++step_;
+    StepOutcome outcome;
+    // One small collective a step: the mean loss, and whether any rank has been asked to stop.
+    Tensor shared = FromVector<double>({loss.Item<double>(), StopRequested() ? 1.0 : 0.0}, {2});
+    Stopwatch waiting;
+    world_->AllReduce(shared).Wait();
+    outcome.communication_seconds = waiting.ElapsedSeconds();
+    if (ddp_) outcome.communication_seconds += ddp_->LastExposedCommunicationSeconds();
+    outcome.loss = shared.Item<double>({0}) / world_->size();
+    outcome.stop = shared.Item<double>({1}) > 0;
+    if (!std::isfinite(outcome.loss)) {
+      throw FailedPreconditionError(absl::StrCat("step ", step_, ": the loss is ", outcome.loss,
+                                                 "; lower --lr=", config_.lr));
+    }
+    return outcome;
+  }
+
+  // Mean loss over the first rows that are held out, the same rows for every number of ranks.
+  double Validate() {
+    const autograd::NoGradScope no_grad;
+    const int64_t rows = std::min(kValidationRows, validation_->size());
+    data::DataLoader loader(validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
+                            {.batch_size = config_.batch / config_.ranks, .threads = 0});
+    model_->Eval();
+    double sum = 0;
+    while (std::optional<NamedTensors> batch = loader.Next()) {
+      const double count = static_cast<double>(batch->At("ids").size(0));
+      sum += count * model_->Loss(batch->At("ids"), batch->At("targets")).Item<double>();
+      if (loader.position().batch == loader.BatchesPerEpoch()) break;
+    }
+    model_->Train();
+    Tensor total = FromVector<double>({sum}, {1});
+    world_->AllReduce(total).Wait();
+    return total.Item<double>() / static_cast<double>(rows);
+  }
+
+  double TokensPerStep() const { return static_cast<double>(config_.batch * config_.block); }
+
+  StepReport Report(double loss) const {
+    return {.step = step_,
+            .loss = loss,
+            .tokens_per_second = TokensPerStep() / recent_.SecondsPerStep(),
+            .communication_share = recent_.CommunicationShare(),
+            .peak_bytes = GetMemoryStats(CurrentDevice()).peak_bytes};
+  }
+
+  // Rank 0 writes; all ranks learn whether it could, so that they end together.
+  void Save() {
+    std::optional<Error> failure;
+    if (first_) {
+      try {
+        state_path_ = state::SaveTrainingState(config_.out, Snapshot(), {.keep = config_.keep});
+      } catch (const Error& error) {
+        failure = error;
+      }
+    }
+    Tensor failed = FromVector<int64_t>({failure ? 1 : 0}, {1});
+    world_->AllReduce(failed).Wait();
+    if (failure) throw *failure;
+    if (failed.Item<int64_t>() > 0) {
+      throw AbortedError("rank 0 could not save the training state");
+    }
+  }
+
+  state::TrainingState Snapshot() const {
+    state::TrainingState state;
+    state.step = step_;
+    state.model = model_->StateDict();
+    const optim::OptimizerState optimizer = optimizer_->SaveState();
+    state.optimizer = optimizer.tensors;
+    for (const auto& [name, number] : optimizer.numbers) {
+      state.Set(absl::StrCat("optimizer.", name), number);
+    }
+    state.Set("schedule.step", schedule_->step());
+    state.Set("data.epoch", loader_.position().epoch);
+    state.Set("data.batch", loader_.position().batch);
+    state.Set("data.fingerprint", static_cast<int64_t>(text_->Fingerprint()));
+    state::SaveRandomState(ThreadGenerators(), state);
+    config_.Save(state);
+    return state;
+  }
+
+  void Restore(const state::TrainingState& state) {
+    if (state.Integer("data.fingerprint") != static_cast<int64_t>(text_->Fingerprint())) {
+      throw InvalidArgumentError(absl::StrCat("--data=", config_.data, ": its bytes are not those "
+                                              "that ", config_.resume, " was trained on; give that "
+                                              "data, or start anew without --resume"));
+    }
+    model_->LoadStateDict(state.model);
+    optim::OptimizerState optimizer;
+    optimizer.tensors = state.optimizer;
+    constexpr absl::string_view kPrefix = "optimizer.";
+    for (const auto& [name, value] : state.values) {
+      if (name.compare(0, kPrefix.size(), kPrefix.data(), kPrefix.size()) == 0) {
+        optimizer.numbers[name.substr(kPrefix.size())] = state.Integer(name);
+      }
+    }
+    optimizer_->LoadState(optimizer);
+    optim::OptimizerState schedule;
+    schedule.numbers["step"] = state.Integer("schedule.step");
+    schedule_->LoadState(schedule);
+    loader_.Seek({state.Integer("data.epoch"), state.Integer("data.batch")});
+    ThreadGenerators() = state::LoadRandomState(state, world_->rank());
+    step_ = state.step;
+    state_path_ = config_.resume;
+  }
+
+  void PrintPlan() const {
+    if (!first_) return;
+    std::printf("data: %s, %lld files, %s, %lld training and %lld validation rows of %lld bytes\n",
+                config_.data.c_str(), static_cast<long long>(text_->file_count()),
+                HumanBytes(text_->size_bytes()).c_str(), static_cast<long long>(train_->size()),
+                static_cast<long long>(validation_->size()), static_cast<long long>(config_.block));
+    std::printf("model: GPT-2 over bytes, %lld layers, %lld heads, width %lld, block %lld, %lld parameters\n",
+                static_cast<long long>(config_.layers), static_cast<long long>(config_.heads),
+                static_cast<long long>(config_.width), static_cast<long long>(config_.block),
+                static_cast<long long>(model_->ParameterCount()));
+    std::printf("strategy: %s, %d rank%s of %d thread%s, backend %s\n", config_.strategy.c_str(),
+                world_->size(), world_->size() == 1 ? "" : "s", IntraOpThreads(),
+                IntraOpThreads() == 1 ? "" : "s", std::string(world_->backend()).c_str());
+    std::printf("training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g\n",
+                static_cast<long long>(config_.steps), static_cast<long long>(config_.batch),
+                config_.lr, static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm);
+    if (!config_.resume.empty()) {
+      std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
+                  static_cast<long long>(step_));
+    }
+    std::printf("states: %s\n", config_.out.c_str());
+    std::fflush(stdout);
+  }
+
+  void PrintSample() {
+    Generator generator;
+    generator.key = {static_cast<uint64_t>(config_.seed), kDataStream, 0};
+    const std::string prompt = "\n#include <";
+    std::vector<int64_t> ids;
+    for (char c : prompt) ids.push_back(static_cast<uint8_t>(c));
+    if (static_cast<int64_t>(ids.size()) > config_.block) ids.resize(1);
+    std::string text = prompt;
+    for (int64_t id : model_->Generate(ids, kSampleBytes,
+                                       {.temperature = 0.7, .top_k = 40, .generator = &generator})) {
+      // Control bytes of an early model would garble the terminal.
+      const char c = static_cast<char>(id);
+      text += c == '\n' || c == '\t' || (c >= ' ' && c < 127) ? c : '?';
+    }
+    std::printf("sample:%s\n", text.c_str());
+  }
+
+  void Finish(int64_t steps_done, double communication_seconds, double validation_loss) {
+    Tensor peak = FromVector<int64_t>({GetMemoryStats(CurrentDevice()).peak_bytes}, {1});
+    world_->AllReduce(peak, {.op = comm::ReduceOp::kMax}).Wait();
+    if (!first_) return;
+    PrintSample();
+    std::printf("state: %s\n", state_path_.c_str());
+    std::printf("resume: %s\n",
+                ResumeCommand(state_path_, step_ >= config_.steps ? 2 * config_.steps : 0).c_str());
+    const double seconds = std::max(training_seconds_, 1e-9);
+    std::printf("summary: strategy=%s ranks=%d steps=%lld tokens_per_second=%.0f "
+                "validation_loss=%.4f communication_share=%.4f peak_bytes_per_rank=%lld\n",
+                config_.strategy.c_str(), world_->size(), static_cast<long long>(step_),
+                TokensPerStep() * static_cast<double>(steps_done) / seconds, validation_loss,
+                steps_done > 0 ? communication_seconds / seconds : 0.0,
+                static_cast<long long>(peak.Item<int64_t>()));
+    std::fflush(stdout);
+  }
+
+  const TrainConfig config_;
+  const std::shared_ptr<comm::Communicator> world_;
+  const bool first_;
+  std::shared_ptr<const data::ByteText> text_;
+  std::shared_ptr<data::ByteTextDataset> train_;
+  std::shared_ptr<data::ByteTextDataset> validation_;
+  data::DataLoader loader_;
+  std::shared_ptr<models::Gpt2> model_;
+  std::optional<strategies::DistributedDataParallel> ddp_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<optim::Schedule> schedule_;
+  RecentSpeed recent_;
+  double training_seconds_ = 0;
+  int64_t step_ = 0;
+  std::string state_path_;
+};
+
+}  // namespace
+
+void Train(const TrainConfig& config, std::shared_ptr<comm::Communicator> world) {
+  Trainer(config, std::move(world)).Run();
+}
+
+}  // namespace lockstep::examples
