@@ -1,0 +1,78 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/nn/optim/clip.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/ops.h"
+
+namespace lockstep::optim {
+namespace {
+
+using ::testing::ElementsAre;
+
+Tensor WithGradient(const std::vector<float>& gradient, Device device = Cpu(0)) {
+  const Shape shape{static_cast<int64_t>(gradient.size())};
+  const TensorOptions options{.dtype = DType::kFloat32, .device = device};
+  const Tensor w = autograd::SetRequiresGrad(Zeros(shape, options), true);
+  autograd::SetGrad(w, FromVector<float>(gradient, shape, options));
+  return w;
+}
+
+TEST(ClipGradNorm, ScalesByOneNormOverAll) {
+  const Tensor a = WithGradient({3}), b = WithGradient({0, 4});
+  const Tensor none = autograd::SetRequiresGrad(Zeros({2}), true);
+  const Tensor norm = ClipGradNorm(std::vector<Tensor>{a, none, b}, 1);
+  EXPECT_FLOAT_EQ(norm.Item<float>(), 5);
+  EXPECT_FLOAT_EQ(autograd::Grad(a).Item<float>(), 0.59999988f);
+  EXPECT_FLOAT_EQ(autograd::Grad(b).Item<float>({1}), 0.79999984f);
+  EXPECT_FALSE(autograd::Grad(none).defined());
+}
+
+TEST(ClipGradNorm, LeavesSmallGradients) {
+  const Tensor a = WithGradient({3, 4});
+  EXPECT_FLOAT_EQ(ClipGradNorm(std::vector<Tensor>{a}, 6).Item<float>(), 5);
+  EXPECT_THAT(autograd::Grad(a).ToVector<float>(), ElementsAre(3, 4));
+  EXPECT_FLOAT_EQ(
+      ClipGradNorm(std::vector<Tensor>{a}, 6, {.kind = NormKind::kInfinity}).Item<float>(), 4);
+}
+
+TEST(ClipGradNorm, SpansDevices) {
+  const Tensor a = WithGradient({3}), b = WithGradient({4}, Cpu(1));
+  const std::vector<Tensor> both = {a, b};
+  EXPECT_FLOAT_EQ(ClipGradNorm(both, 10, {.kind = NormKind::kInfinity}).Item<float>(), 4);
+  const Tensor norm = ClipGradNorm(both, 1);
+  EXPECT_FLOAT_EQ(norm.Item<float>(), 5);
+  EXPECT_EQ(norm.device(), Cpu(0));
+  EXPECT_FLOAT_EQ(autograd::Grad(b).Item<float>(), 0.79999984f);
+}
+
+TEST(ClipGradNorm, NothingToClip) { EXPECT_EQ(ClipGradNorm({}, 1).Item<float>(), 0); }
+
+TEST(ClipGradNorm, Errors) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor a = WithGradient({nan, 4});
+  EXPECT_THROW(ClipGradNorm(std::vector<Tensor>{a}, 1, {.error_if_nonfinite = true}), Error);
+  EXPECT_EQ(autograd::Grad(a).Item<float>({1}), 4);
+  EXPECT_TRUE(std::isnan(ClipGradNorm(std::vector<Tensor>{a}, 1).Item<float>()));
+  EXPECT_THROW(ClipGradNorm(std::vector<Tensor>{a}, -1), Error);
+  EXPECT_THROW(ClipGradNorm(std::vector<Tensor>{a}, nan), Error);
+}
+
+TEST(ClipGradValue, Clamps) {
+  const Tensor a = WithGradient({-3, 0.5f, 7});
+  ClipGradValue(std::vector<Tensor>{a}, 2);
+  EXPECT_THAT(autograd::Grad(a).ToVector<float>(), ElementsAre(-2, 0.5f, 2));
+  EXPECT_THROW(ClipGradValue(std::vector<Tensor>{a}, -2), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::optim

@@ -1,0 +1,201 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/nn/optim/optimizer.h"
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/ops/creation.h"
+#include "lockstep/tensor/ops/elementwise.h"
+#include "lockstep/tensor/ops/views.h"
+
+namespace lockstep::optim {
+
+std::vector<Tensor> Optimizer::Batch::State(size_t kind) const {
+  std::vector<Tensor> tensors;
+  tensors.reserve(slots.size());
+  for (const Slot* slot : slots) tensors.push_back(slot->state[kind]);
+  return tensors;
+}
+
+Optimizer::Optimizer(absl::string_view call, std::vector<std::string> state_kinds)
+    : call_(call), state_kinds_(std::move(state_kinds)) {}
+
+void Optimizer::AddParameters(const NamedTensors& parameters, size_t group) {
+  for (const auto& [name, parameter] : parameters) {
+    if (!IsFloatingPoint(parameter.dtype()) || !autograd::IsLeaf(parameter)) {
+      throw InvalidArgumentError(
+          absl::StrCat(call_, ": \"", name, "\" is ", parameter.DebugString(),
+                       autograd::IsLeaf(parameter) ? "" : " and the result of an op",
+                       "; an optimizer takes floating-point leaves"));
+    }
+    for (const Slot& slot : slots_) {
+      if (slot.name == name || slot.parameter.IsSame(parameter)) {
+        throw InvalidArgumentError(absl::StrCat(
+            call_, ": \"", name, "\" is ",
+            slot.name == name ? "given twice" : "the same tensor as \"",
+            slot.name == name ? "" : slot.name + "\"", "; each parameter belongs to one group"));
+      }
+    }
+    slots_.push_back({name, parameter, group, {}, 0});
+    parameters_.Insert(name, parameter);
+  }
+}
+
+void Optimizer::CheckNotEmpty() const {
+  if (slots_.empty()) {
+    throw InvalidArgumentError(absl::StrCat(call_, ": there are no parameters to optimize"));
+  }
+}
+
+void Optimizer::ZeroGrad(bool set_to_none) {
+  autograd::NoGradScope no_grad;
+  for (const auto& [name, parameter] : parameters_) {
+    if (set_to_none) {
+      autograd::SetGrad(parameter, {});
+    } else if (const Tensor grad = autograd::Grad(parameter); grad.defined()) {
+      ZeroInPlace(grad);
+    }
+  }
+}
+
+void Optimizer::SetLearningRateFactor(double factor) {
+  if (!(factor >= 0) || std::isinf(factor)) {
+    throw InvalidArgumentError(absl::StrCat("Optimizer::SetLearningRateFactor: ", factor,
+                                            "; the factor is finite and not negative"));
+  }
+  learning_rate_factor_ = factor;
+}
+
+std::vector<Optimizer::Batch> Optimizer::Batches(bool same_step) {
+  std::vector<Batch> batches;
+  for (Slot& slot : slots_) {
+    Tensor gradient = autograd::Grad(slot.parameter);
+    if (!gradient.defined()) continue;
+    Batch* batch = nullptr;
+    for (Batch& candidate : batches) {
+      const bool steps_fit =
+          same_step ? candidate.step == slot.step : (candidate.step == 0) == (slot.step == 0);
+      if (candidate.group == slot.group && steps_fit &&
+          candidate.parameters[0].device() == slot.parameter.device()) {
+        batch = &candidate;
+      }
+    }
+    if (batch == nullptr) {
+      batch = &batches.emplace_back();
+      batch->group = slot.group;
+      batch->step = slot.step;
+    }
+    batch->slots.push_back(&slot);
+    batch->parameters.push_back(slot.parameter);
+    batch->gradients.push_back(std::move(gradient));
+  }
+  return batches;
+}
+
+Tensor Optimizer::NewState(const Tensor& parameter) const {
+  CategoryScope category(MemoryCategory::kOptimizer);
+  const DType dtype = IsReducedFloat(parameter.dtype()) ? DType::kFloat32 : parameter.dtype();
+  return Zeros(parameter.shape(), {dtype, parameter.device()});
+}
+
+void Optimizer::EnsureState(Slot& slot) const {
+  if (!slot.state.empty()) return;
+  std::vector<Tensor> state;
+  for (size_t kind = 0; kind < state_kinds_.size(); ++kind) {
+    state.push_back(NewState(slot.parameter));
+  }
+  slot.state = std::move(state);
+}
+
+OptimizerState Optimizer::SaveState() const {
+  OptimizerState state;
+  for (const Slot& slot : slots_) {
+    if (slot.step == 0) continue;
+    for (size_t kind = 0; kind < slot.state.size(); ++kind) {
+      state.tensors.Insert(absl::StrCat(slot.name, ".", state_kinds_[kind]),
+                           Detach(slot.state[kind]));
+    }
+    state.numbers[absl::StrCat(slot.name, ".step")] = slot.step;
+  }
+  return state;
+}
+
+void Optimizer::LoadState(const OptimizerState& state) {
+  autograd::NoGradScope no_grad;
+  std::vector<std::string> wrong;
+  std::vector<std::pair<std::vector<Tensor>, int64_t>> loaded;
+  size_t used_tensors = 0, used_numbers = 0;
+  for (const Slot& slot : slots_) {
+    auto& [tensors, step] = loaded.emplace_back();
+    const auto number = state.numbers.find(absl::StrCat(slot.name, ".step"));
+    if (number != state.numbers.end()) {
+      step = number->second;
+      ++used_numbers;
+    }
+    if (step < 0) wrong.push_back(absl::StrCat(slot.name, ".step is ", step));
+    for (const std::string& kind : state_kinds_) {
+      const std::string name = absl::StrCat(slot.name, ".", kind);
+      const Tensor* tensor = state.tensors.Find(name);
+      if (tensor != nullptr) ++used_tensors;
+      if ((tensor != nullptr) != (step > 0)) {
+        wrong.push_back(
+            absl::StrCat(tensor == nullptr ? name : slot.name + ".step", " is missing"));
+      } else if (tensor != nullptr && tensor->shape() != slot.parameter.shape()) {
+        wrong.push_back(absl::StrCat(name, " has shape ", ToString(tensor->shape()),
+                                     " and the parameter ", ToString(slot.parameter.shape())));
+      } else if (tensor != nullptr && !IsFloatingPoint(tensor->dtype())) {
+        wrong.push_back(absl::StrCat(name, " is ", DTypeName(tensor->dtype())));
+      } else if (tensor != nullptr) {
+        tensors.push_back(*tensor);
+      }
+    }
+  }
+  // Listed only when the counts differ, so that the usual case builds no set of names.
+  if (used_tensors != state.tensors.size() || used_numbers != state.numbers.size()) {
+    ListUnknown(state, wrong);
+  }
+  if (!wrong.empty()) {
+    throw InvalidArgumentError(
+        absl::StrCat(call_, "::LoadState: the state does not fit; nothing was loaded\n  ",
+                     absl::StrJoin(wrong, "\n  ")));
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    for (Tensor& tensor : loaded[i].first) {
+      const Tensor copy = NewState(slots_[i].parameter);
+      CopyInto(copy, To(Detach(tensor), copy.device()));
+      tensor = copy;
+    }
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].state = std::move(loaded[i].first);
+    slots_[i].step = loaded[i].second;
+  }
+}
+
+void Optimizer::ListUnknown(const OptimizerState& state, std::vector<std::string>& wrong) const {
+  NamedTensors known;
+  std::map<std::string, bool> steps;
+  for (const Slot& slot : slots_) {
+    for (const std::string& kind : state_kinds_) {
+      known.Set(absl::StrCat(slot.name, ".", kind), slot.parameter);
+    }
+    steps[absl::StrCat(slot.name, ".step")] = true;
+  }
+  for (const auto& [name, tensor] : state.tensors) {
+    if (!known.Contains(name)) wrong.push_back(absl::StrCat(name, " is unknown here"));
+  }
+  for (const auto& [name, number] : state.numbers) {
+    if (!steps.contains(name)) wrong.push_back(absl::StrCat(name, " is unknown here"));
+  }
+}
+
+}  // namespace lockstep::optim

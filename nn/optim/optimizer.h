@@ -1,0 +1,136 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Optimizer: changes parameters by their gradients.
+//
+//   optim::AdamW optimizer(model.NamedParameters(), {.lr = 2e-3});
+//   for (...) {
+//     optimizer.ZeroGrad();
+//     autograd::Backward(Loss(model, batch));
+//     optimizer.Step();
+//   }
+//
+// Parameters come with names, in groups with options of their own (adamw.h, sgd.h). Options may be
+// changed between steps and count from the next one on.
+//
+// What an optimizer saves is what it has learnt (moments, step counts), by parameter name: the
+// order of parameters and their division into groups may differ when it is loaded. Options are
+// configuration and are not part of it, and the factor of a schedule (schedule.h) belongs to the
+// schedule: states may be loaded in any order.
+//
+// Not thread-safe. The parameters' tensors are shared, not copied.
+#ifndef LOCKSTEP_NN_OPTIM_OPTIMIZER_H_
+#define LOCKSTEP_NN_OPTIM_OPTIMIZER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/tensor/named_tensors.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::optim {
+
+// The state of an optimizer or a schedule, ready to be written to a file.
+struct OptimizerState {
+  NamedTensors tensors;                    // "<parameter>.exp_avg", ...
+  std::map<std::string, int64_t> numbers;  // "<parameter>.step", ...
+};
+
+// Parameters that share options.
+template <typename Options>
+struct ParameterGroup {
+  NamedTensors parameters;
+  Options options;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Updates every parameter that has a gradient; the others, and their state, stay as they are.
+  // Throws InvalidArgument for options out of range, before anything changes.
+  virtual void Step() = 0;
+
+  // Drops the gradients, or fills them with zeros.
+  void ZeroGrad(bool set_to_none = true);
+
+  // All parameters, group by group.
+  const NamedTensors& parameters() const { return parameters_; }
+
+  // Multiplies the learning rate of every group; 1 at first. Set by schedules. Throws
+  // InvalidArgument for a factor that is negative or not finite.
+  void SetLearningRateFactor(double factor);
+  double learning_rate_factor() const { return learning_rate_factor_; }
+  // What the next step uses: the group's `lr` times the factor. Throws OutOfRange.
+  virtual double LearningRate(size_t group = 0) const = 0;
+  virtual size_t GroupCount() const = 0;
+
+  // The tensors share storage with the optimizer: write or Clone() them before the next step.
+  OptimizerState SaveState() const;
+  // Copies `state`; parameters that it does not name start anew. Throws InvalidArgument that lists
+  // every name of an unknown parameter or of another kind of optimizer, every parameter with an
+  // incomplete state and every tensor of another shape; nothing has changed then.
+  void LoadState(const OptimizerState& state);
+
+ protected:
+  // One parameter with its state. The tensors of `state` have the kinds of state_kinds(), are made
+  // at the parameter's first step, and are float32 for 16-bit parameters: sums in 16 bits stall.
+  struct Slot {
+    std::string name;
+    Tensor parameter;
+    size_t group = 0;
+    std::vector<Tensor> state;  // empty before the first step
+    int64_t step = 0;           // steps taken
+  };
+
+  // One call of a list op: parameters of one group on one device.
+  struct Batch {
+    size_t group = 0;
+    int64_t step = 0;  // steps taken before this one
+    std::vector<Slot*> slots;
+    std::vector<Tensor> parameters;
+    std::vector<Tensor> gradients;
+    std::vector<Tensor> State(size_t kind) const;
+  };
+
+  // `state_kinds`: names of the state tensors of a parameter, such as "exp_avg". `call` begins
+  // errors.
+  Optimizer(absl::string_view call, std::vector<std::string> state_kinds);
+  // Adds a group's parameters. Throws InvalidArgument for one that is not a floating-point leaf,
+  // and for a name or a tensor that was given before.
+  void AddParameters(const NamedTensors& parameters, size_t group);
+  // Throws InvalidArgument when no group has a parameter.
+  void CheckNotEmpty() const;
+
+  // What the next step has to update, in the order of groups and parameters; makes no state. The
+  // parameters of a batch have taken the same number of steps, or only agree in whether they have
+  // taken any (`same_step` false).
+  std::vector<Batch> Batches(bool same_step);
+  // The state tensors of a slot, as zeros, when it has none yet.
+  void EnsureState(Slot& slot) const;
+
+  const std::string& call() const { return call_; }
+
+ private:
+  Tensor NewState(const Tensor& parameter) const;
+  // Adds a line for each name of `state` that no parameter here has.
+  void ListUnknown(const OptimizerState& state, std::vector<std::string>& wrong) const;
+
+  std::string call_;
+  std::vector<std::string> state_kinds_;
+  std::vector<Slot> slots_;
+  NamedTensors parameters_;
+  double learning_rate_factor_ = 1;
+};
+
+}  // namespace lockstep::optim
+
+#endif  // LOCKSTEP_NN_OPTIM_OPTIMIZER_H_
