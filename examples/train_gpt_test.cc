@@ -30,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kProgram[] = "examples/train_gpt";
+constexpr char kMarker[] = "TRAIN_GPT_TEST_FOLDER";
 constexpr absl::Duration kPatience = absl::Seconds(90);
 
 std::string NewFolder() {
@@ -58,6 +59,7 @@ class Process {
     // As if started by hand, not by `bazel run`.
     unsetenv("BUILD_WORKING_DIRECTORY");
     unsetenv("BUILD_WORKSPACE_DIRECTORY");
+    setenv(kMarker, folder.c_str(), 1);
     dup2(open(out_.c_str(), O_CREAT | O_WRONLY, 0644), STDOUT_FILENO);
     dup2(open(err_.c_str(), O_CREAT | O_WRONLY, 0644), STDERR_FILENO);
     std::vector<char*> argv = {const_cast<char*>(program.c_str())};
@@ -153,16 +155,15 @@ std::map<std::string, std::string> Summary(const std::string& out) {
   return fields;
 }
 
-// Processes of this program that are still there, by command line.
-int RunningCopies(const std::string& marker) {
+// Processes started for `folder`, ranks included, that are still there: they inherit a variable.
+int RunningCopies(const std::string& folder) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (ReadAll("/proc/" + name + "/cmdline").find(marker) != std::string::npos) {
-      // A zombie waits for its parent and runs no more; its command line is empty.
-      ++count;
-    }
+    // That of a zombie, which runs no more, is empty.
+    const std::string environment = ReadAll("/proc/" + name + "/environ");
+    count += environment.find(absl::StrCat(kMarker, "=", folder)) != std::string::npos;
   }
   return count;
 }
@@ -341,7 +342,7 @@ TEST(TrainGptTest, TheSecondSignalEndsAtOnceAndLeavesNoProcess) {
   process.Signal(SIGTERM);
   process.Signal(SIGINT);
   EXPECT_NE(process.Wait(), -1);
-  EXPECT_EQ(RunningCopies(folder + "/text.txt"), 0);
+  EXPECT_EQ(RunningCopies(folder), 0);
 }
 
 TEST(TrainGptTest, OneRankAndThreeRanksTrainToo) {
