@@ -175,7 +175,7 @@ class Trainer {
     Stopwatch waiting;
     world_->AllReduce(shared).Wait();
     outcome.communication_seconds = waiting.ElapsedSeconds();
-    if (ddp_) outcome.communication_seconds += ddp_->LastExposedCommunicationSeconds();
+    if (ddp_) outcome.communication_seconds += ddp_->statistics().exposed_seconds;
     outcome.loss = shared.Item<double>({0}) / world_->size();
     outcome.stop = shared.Item<double>({1}) > 0;
     if (!std::isfinite(outcome.loss)) {

@@ -1,0 +1,79 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/work.h"
+#include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/shape.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::strategies {
+namespace {
+
+// One line a tensor.
+std::string Describe(const NamedTensors& tensors) {
+  std::string text;
+  for (const auto& [name, tensor] : tensors) {
+    absl::StrAppend(&text, name, " ", DTypeName(tensor.dtype()), ToString(tensor.shape()),
+                    autograd::RequiresGrad(tensor) ? "" : " without gradient", "\n");
+  }
+  return text;
+}
+
+// The texts of all ranks.
+std::vector<std::string> AllGatherText(const std::string& mine, comm::Communicator& group) {
+  const int64_t ranks = group.size();
+  Tensor lengths = Empty({ranks}, {.dtype = DType::kInt64});
+  group.AllGather(FromVector<int64_t>({static_cast<int64_t>(mine.size())}, {1}), lengths).Wait();
+  const std::vector<int64_t> sizes = lengths.ToVector<int64_t>();
+  const int64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  std::vector<uint8_t> bytes(mine.begin(), mine.end());
+  bytes.resize(static_cast<size_t>(longest));
+  Tensor all = Empty({ranks, longest}, {.dtype = DType::kUInt8});
+  group.AllGather(FromVector<uint8_t>(bytes, {longest}), all).Wait();
+  const std::vector<uint8_t> received = all.ToVector<uint8_t>();
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto begin = received.begin() + rank * longest;
+    texts.emplace_back(begin, begin + sizes[static_cast<size_t>(rank)]);
+  }
+  return texts;
+}
+
+}  // namespace
+
+void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group) {
+  const std::vector<std::string> texts = AllGatherText(Describe(tensors), group);
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    const std::vector<std::string> first = absl::StrSplit(texts[0], '\n', absl::SkipEmpty());
+    const std::vector<std::string> other = absl::StrSplit(texts[rank], '\n', absl::SkipEmpty());
+    size_t i = 0;
+    while (i < first.size() && i < other.size() && first[i] == other[i]) ++i;
+    const auto line = [&](const std::vector<std::string>& lines) {
+      return i < lines.size() ? absl::StrCat("'", lines[i], "'") : std::string("none");
+    };
+    throw InvalidArgumentError(absl::StrCat(
+        "DistributedDataParallel: the ranks' parameters differ: number ", i, " is ", line(first),
+        " on rank 0 and ", line(other), " on rank ", rank, " (they have ", first.size(), " and ",
+        other.size(), "); build the same model on every rank"));
+  }
+}
+
+void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group) {
+  const autograd::NoGradScope no_grad;
+  std::vector<comm::Work> works;
+  for (const auto& [name, tensor] : tensors) works.push_back(group.Broadcast(tensor));
+  for (const comm::Work& work : works) work.Wait();
+}
+
+}  // namespace lockstep::strategies

@@ -1,0 +1,23 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making the ranks' parameters the same: pure functions over a communicator.
+#ifndef LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
+#define LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/tensor/named_tensors.h"
+
+namespace lockstep::strategies {
+
+// Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order, shapes,
+// dtypes and whether they require gradients. The error names the first that differs and both ranks.
+// Two AllGathers.
+void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group);
+
+// Gives every rank the values of rank 0, in order; one Broadcast a tensor.
+void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group);
+
+}  // namespace lockstep::strategies
+
+#endif  // LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
