@@ -1,0 +1,145 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/tensor/ops/update.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "lockstep/tensor/ops/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing_util::Describe;
+using testing_util::ExpectInvalid;
+using testing_util::Meta;
+using testing_util::Recorder;
+
+using List = std::vector<Tensor>;
+
+const List& Two() {
+  static const auto* const kTwo = new List{Meta({3, 5}), Meta({})};
+  return *kTwo;
+}
+
+TEST(AdamWStepTest, PassesListsAndScalars) {
+  Recorder recorder;
+  AdamWStep(Two(), Two(), Two(), Two(),
+            {.lr = 0.1,
+             .beta1 = 0.8,
+             .beta2 = 0.95,
+             .epsilon = 1e-6,
+             .weight_decay = 0.02,
+             .step = 7,
+             .maximize = true});
+  ASSERT_EQ(recorder.Ops(), "AdamWStep");
+  EXPECT_EQ(recorder.calls()[0].inputs.size(), 8u);
+  EXPECT_EQ(recorder.calls()[0].attributes, "{maximize=true}");
+  std::vector<double> scalars;
+  for (const Scalar& scalar : recorder.calls()[0].scalars) scalars.push_back(scalar.AsDouble());
+  EXPECT_EQ(scalars, (std::vector<double>{0.1, 0.8, 0.95, 1e-6, 0.02, 7}));
+  recorder.Clear();
+  AdamWStep({}, {}, {}, {}, {});
+  EXPECT_EQ(recorder.Ops(), "");
+}
+
+TEST(AdamWStepTest, RefusesListsThatDoNotMatch) {
+  const List one{Meta({3, 5})};
+  ExpectInvalid("AdamWStep: gradients has 1 tensors and parameters has 2",
+                [&] { AdamWStep(Two(), one, Two(), Two(), {}); });
+  ExpectInvalid("exp_avg_sqs has 1 tensors", [&] { AdamWStep(Two(), Two(), Two(), one, {}); });
+  ExpectInvalid("AdamWStep: gradients[1] is undefined", [&] {
+    AdamWStep(Two(), List{Meta({3, 5}), Tensor()}, Two(), Two(), {});
+  });
+  ExpectInvalid("parameters[1] has shape [] and gradients[1] has [1]", [&] {
+    AdamWStep(Two(), List{Meta({3, 5}), Meta({1})}, Two(), Two(), {});
+  });
+  ExpectInvalid("parameters[0] has dtype float32 and exp_avgs[0] has float64", [&] {
+    AdamWStep(one, one, List{Meta({3, 5}, DType::kFloat64)}, one, {});
+  });
+  ExpectInvalid("gradients[0] is on cpu:0 and parameters[0] on meta; call once for each device",
+                [&] {
+                  AdamWStep(one, List{Empty({3, 5})}, one, one, {});
+                });
+  const List half{Meta({3, 5}, DType::kBFloat16)};
+  AdamWStep(half, half, one, one, {});  // float32 state of a bfloat16 parameter
+}
+
+TEST(AdamWStepTest, RefusesNumbers) {
+  const auto step = [](const AdamWStepOptions& options) {
+    return [options] { AdamWStep(Two(), Two(), Two(), Two(), options); };
+  };
+  ExpectInvalid("lr -1", step({.lr = -1}));
+  ExpectInvalid("lr nan", step({.lr = std::nan("")}));
+  ExpectInvalid("beta1 1 is not in [0, 1)", step({.beta1 = 1}));
+  ExpectInvalid("beta2 -0.5", step({.beta2 = -0.5}));
+  ExpectInvalid("epsilon -1", step({.epsilon = -1}));
+  ExpectInvalid("weight_decay -1", step({.weight_decay = -1}));
+  ExpectInvalid("step 0 must be at least 1", step({.step = 0}));
+}
+
+TEST(SgdStepTest, MomentumIsOptional) {
+  Recorder recorder;
+  SgdStep(Two(), Two(), {}, {.lr = 0.1});
+  EXPECT_EQ(recorder.calls()[0].inputs.size(), 6u);
+  EXPECT_FALSE(recorder.calls()[0].inputs[4].defined());
+  EXPECT_EQ(recorder.calls()[0].attributes,
+            "{use_momentum=false, first_step=false, nesterov=false, maximize=false}");
+  SgdStep(Two(), Two(), Two(), {.lr = 0.1, .momentum = 0.9, .nesterov = true, .first_step = true});
+  EXPECT_TRUE(recorder.calls()[1].inputs[5].defined());
+  EXPECT_EQ(recorder.calls()[1].attributes,
+            "{use_momentum=true, first_step=true, nesterov=true, maximize=false}");
+  EXPECT_EQ(recorder.calls()[1].scalars[1].AsDouble(), 0.9);
+  SgdStep({}, {}, {}, {.momentum = 0.9});
+  EXPECT_EQ(recorder.calls().size(), 2u);
+}
+
+TEST(SgdStepTest, Refuses) {
+  const List one{Meta({3, 5})};
+  ExpectInvalid("SgdStep: momenta has 0 tensors and parameters has 2",
+                [] { SgdStep(Two(), Two(), {}, {.momentum = 0.9}); });
+  ExpectInvalid("2 momenta are given, but momentum is 0", [] { SgdStep(Two(), Two(), Two(), {}); });
+  ExpectInvalid("nesterov needs a momentum", [] { SgdStep(Two(), Two(), {}, {.nesterov = true}); });
+  ExpectInvalid("nesterov needs", [] {
+    SgdStep(Two(), Two(), Two(), {.momentum = 0.9, .dampening = 0.1, .nesterov = true});
+  });
+  ExpectInvalid("gradients has 1 tensors", [&] { SgdStep(Two(), one, {}, {}); });
+  ExpectInvalid("lr -1", [] { SgdStep(Two(), Two(), {}, {.lr = -1}); });
+  ExpectInvalid("momentum nan", [] { SgdStep(Two(), Two(), {}, {.momentum = std::nan("")}); });
+  ExpectInvalid("dampening inf", [] { SgdStep(Two(), Two(), {}, {.dampening = INFINITY}); });
+  ExpectInvalid("weight_decay -1", [] { SgdStep(Two(), Two(), {}, {.weight_decay = -1}); });
+  ExpectInvalid("parameters[0] has dtype int64", [] {
+    SgdStep(List{Meta({3}, DType::kInt64)}, List{Meta({3}, DType::kInt64)}, {}, {});
+  });
+}
+
+TEST(NormTest, GlobalNorm) {
+  EXPECT_EQ(Describe(GlobalNorm(Two())), "float32[]");
+  EXPECT_EQ(Describe(GlobalNorm(List{Meta({3}), Meta({3}, DType::kFloat64)})), "float64[]");
+  Recorder recorder;
+  GlobalNorm(Two(), NormKind::kInfinity);
+  EXPECT_EQ(recorder.calls()[0].attributes, "{infinity=true}");
+  ExpectInvalid("GlobalNorm: tensors[1] is undefined", [] {
+    GlobalNorm(List{Meta({3}), Tensor()});
+  });
+  ExpectInvalid("x[0] has dtype int64", [] { GlobalNorm(List{Meta({3}, DType::kInt64)}); });
+}
+
+TEST(NormTest, ClipByNorm) {
+  Recorder recorder;
+  ClipByNorm(Two(), Meta({}), 0.5);
+  EXPECT_EQ(recorder.calls()[0].inputs.size(), 3u);
+  EXPECT_EQ(recorder.calls()[0].scalars[0].AsDouble(), 0.5);
+  ClipByNorm({}, Meta({}), 0.5);
+  EXPECT_EQ(recorder.Ops(), "ClipByNorm");
+  ExpectInvalid("ClipByNorm: norm is undefined", [] { ClipByNorm(Two(), Tensor(), 1); });
+  ExpectInvalid("norm has shape [1]", [] { ClipByNorm(Two(), Meta({1}), 1); });
+  ExpectInvalid("max_norm -1", [] { ClipByNorm(Two(), Meta({}), -1); });
+  ExpectInvalid("max_norm nan", [] { ClipByNorm(Two(), Meta({}), std::nan("")); });
+  ExpectInvalid("gradients[0] is undefined", [] { ClipByNorm(List{Tensor()}, Meta({}), 1); });
+}
+
+}  // namespace
+}  // namespace lockstep
