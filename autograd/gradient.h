@@ -19,21 +19,11 @@
 
 #include "absl/types/span.h"
 #include "lockstep/autograd/input_mask.h"
+#include "lockstep/autograd/tensor_meta.h"
 #include "lockstep/tensor/op.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::autograd {
-
-// Shape, dtype and device of a tensor that may be gone.
-struct TensorMeta {
-  Shape shape;
-  DType dtype = DType::kFloat32;
-  Device device;
-  bool defined = false;
-
-  TensorMeta() = default;
-  explicit TensorMeta(const Tensor& tensor);
-};
 
 // One call of a gradient function. Inputs are numbered flat (a list counts each of its tensors).
 class GradientContext {
