@@ -9,7 +9,8 @@
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "lockstep/comm/reduce.cc"
+// As the compiler finds it from the root of this repository.
+#define HWY_TARGET_INCLUDE "comm/reduce.cc"
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"

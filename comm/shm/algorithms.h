@@ -1,0 +1,83 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The collectives, in terms of meetings (member.h) and memory (peer_memory.h).
+//
+// Four paths; all ranks choose the same one, from what they have posted. Results are the same bits
+// on each, because every element is reduced in rank order by the same instructions.
+//
+//   inline   up to kInlineBytes a rank: payloads are in the control block; one meeting in all
+//   mapped   all buffers can be mapped: a rank reduces its slice of the elements straight from
+//            everybody's buffers into everybody's buffers
+//   read     private buffers are read through the kernel; a rank reduces its slice into its own
+//            output, and then reads the others' slices
+//   staged   otherwise: everything passes through the control block in chunks, in two halves, so
+//   that
+//            one is filled while peers still read the other
+#ifndef LOCKSTEP_COMM_SHM_ALGORITHMS_H_
+#define LOCKSTEP_COMM_SHM_ALGORITHMS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/shm/member.h"
+#include "lockstep/comm/shm/peer_memory.h"
+
+namespace lockstep::comm::shm {
+
+// One rank's part in collectives. Keeps scratch between them. Used by one thread.
+class Algorithms {
+ public:
+  Algorithms(Member* member, PeerMemory* memory) : member_(*member), memory_(*memory) {}
+
+  // Runs the collective `sequence`. Its tensors are row-major. Throws as Member does.
+  void Run(const Collective& collective, int64_t sequence);
+
+ private:
+  // Elements [begin, end).
+  struct Slice {
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t count() const { return end - begin; }
+  };
+  // Part `rank` of `count` elements: parts are equal but for the last, and begin on cache lines.
+  Slice SliceOf(int64_t count, int rank) const;
+
+  void RunInline();
+  void RunShared();
+  void AllReduceMapped();
+  void AllReduceRead();
+  void AllReduceStaged();
+  void BroadcastStaged();
+  void AllGatherStaged();
+  void ReduceScatterStaged();
+
+  // destination[i] = reduction over ranks of their inputs' element begin + i.
+  void ReduceInputs(int64_t begin, int64_t count, char* destination);
+  // Reduces part `slice` of what all ranks have staged in `half` into `destination`.
+  void ReduceStaged(int half, Slice slice, char* destination);
+  // Copies from a peer's input or output, at a byte offset.
+  void CopyFrom(int peer, const BufferDescriptor& descriptor, int64_t offset, char* to,
+                int64_t bytes);
+  // Sets `sources_` to `bytes` bytes at `offset` of every rank's input, read into scratch if need
+  // be.
+  void GatherSources(int64_t offset, int64_t bytes);
+  void MeetAtEnd();
+
+  Member& member_;
+  PeerMemory& memory_;
+
+  // Of the collective that runs.
+  Signature signature_;
+  int64_t item_ = 1;
+  const char* input_ = nullptr;
+  char* output_ = nullptr;
+
+  std::vector<const void*> sources_;
+  std::vector<char> scratch_;
+};
+
+}  // namespace lockstep::comm::shm
+
+#endif  // LOCKSTEP_COMM_SHM_ALGORITHMS_H_

@@ -1,0 +1,95 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory that all ranks of a group see: who has come how far, with which call, and small data.
+//
+// [Note: Two slots]
+// A rank's posts and inline data have two slots, used by even and odd collectives. Nobody
+// overwrites what somebody still reads: a rank posts collective s + 2 only after it has seen every
+// rank's post of s + 1, and a rank posts s + 1 only after it is done with s. So a small collective
+// needs one meeting of the ranks and no second one at its end.
+#ifndef LOCKSTEP_COMM_SHM_CONTROL_BLOCK_H_
+#define LOCKSTEP_COMM_SHM_CONTROL_BLOCK_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/comm/signature.h"
+
+namespace lockstep::comm::shm {
+
+// Payloads up to this size travel in the block itself.
+inline constexpr int64_t kInlineBytes = 16 << 10;
+// Half of what a rank may stage at a time, see algorithms.cc.
+inline constexpr int64_t kStagingBytes = 1 << 20;
+
+// Where a rank's buffer is. Segment 0: at `address` of that process's private memory; others: at
+// `address` bytes from the segment's start.
+struct BufferDescriptor {
+  uint64_t segment = 0;
+  uint64_t address = 0;
+};
+
+struct Post {
+  int64_t sequence = 0;
+  Signature signature;
+  BufferDescriptor input;
+  BufferDescriptor output;
+  uint64_t messages_sent = 0;  // to each peer, so far: process_memory.h
+};
+
+struct alignas(64) RankCell {
+  // Steps taken since the group was made: posts and meetings. Written by the rank, with release.
+  std::atomic<uint32_t> progress;
+  std::atomic<uint32_t> sleepers;  // threads that sleep on `progress`
+  std::atomic<uint32_t> left;      // 1: the rank has destroyed its communicator
+  // For the test of direct reads at construction: the address of a number, and the number.
+  uint64_t probe_address;
+  uint64_t probe_value;
+  uint32_t reads_all_peers;
+  alignas(64) Post posts[2];
+  alignas(64) char inline_data[2][kInlineBytes];
+};
+
+// The group's first error.
+struct alignas(64) ErrorCell {
+  enum State : uint32_t { kNone = 0, kWriting = 1, kWritten = 2 };
+  std::atomic<uint32_t> state;
+  int32_t code;
+  char text[4088];
+};
+
+// A view of the memory, which starts as zeros.
+class ControlBlock {
+ public:
+  ControlBlock() = default;
+  ControlBlock(void* memory, int size) : memory_(static_cast<char*>(memory)), size_(size) {}
+
+  static int64_t Bytes(int size) { return StagingOffset(size) + int64_t{2} * size * kStagingBytes; }
+
+  int size() const { return size_; }
+  ErrorCell& error() const { return *reinterpret_cast<ErrorCell*>(memory_); }
+  RankCell& rank(int r) const {
+    return *reinterpret_cast<RankCell*>(memory_ + sizeof(ErrorCell) +
+                                        static_cast<size_t>(r) * sizeof(RankCell));
+  }
+  char* staging(int r, int half) const {
+    return memory_ + StagingOffset(size_) + (int64_t{2} * r + half) * kStagingBytes;
+  }
+
+ private:
+  static int64_t StagingOffset(int size) {
+    constexpr int64_t kPage = 4096;
+    const int64_t cells =
+        static_cast<int64_t>(sizeof(ErrorCell) + static_cast<size_t>(size) * sizeof(RankCell));
+    return (cells + kPage - 1) / kPage * kPage;
+  }
+
+  char* memory_ = nullptr;
+  int size_ = 0;
+};
+
+}  // namespace lockstep::comm::shm
+
+#endif  // LOCKSTEP_COMM_SHM_CONTROL_BLOCK_H_

@@ -1,0 +1,191 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/comm/shm/member.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/shm/futex.h"
+
+namespace lockstep::comm::shm {
+namespace {
+
+constexpr int64_t kSpinNanoseconds = 20 * 1000;
+// How often a sleeping rank looks whether its peers are alive: a death is noticed after so long.
+constexpr absl::Duration kSleepSlice = absl::Milliseconds(20);
+
+}  // namespace
+
+Member::Member(ControlBlock control, int rank, std::string group_name, Liveness* liveness,
+               bool may_spin)
+    : control_(control),
+      rank_(rank),
+      group_name_(std::move(group_name)),
+      liveness_(liveness),
+      may_spin_(may_spin) {}
+
+void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration timeout) {
+  if (Failed()) ThrowFailure();
+  sequence_ = sequence;
+  signature_ = signature;
+  timeout_ = timeout;
+  deadline_ = Deadline::After(timeout);
+  slot_ = static_cast<int>(sequence & 1);
+  Post& post = my_post();
+  post.sequence = sequence;
+  post.signature = signature;
+  post.input = {};
+  post.output = {};
+}
+
+void Member::MeetPosts() {
+  posting_ = true;
+  Signal();
+  const uint32_t step = step_;
+  for (int peer = 0; peer < size(); ++peer) {
+    // A disagreement between those who have come is reported without waiting for the rest.
+    AwaitStep(peer, step, [&] { CompareArrivedPosts(step); });
+  }
+  CompareArrivedPosts(step);
+  posting_ = false;
+}
+
+void Member::Signal() {
+  RankCell& cell = control_.rank(rank_);
+  ++step_;
+  // Sequentially consistent, as is the sleeper's count and look at the word: one of the two sees
+  // the other.
+  cell.progress.store(step_, std::memory_order_seq_cst);
+  if (cell.sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(cell.progress);
+}
+
+void Member::AwaitAll() {
+  for (int peer = 0; peer < size(); ++peer) Await(peer);
+}
+
+void Member::Await(int peer) {
+  AwaitStep(peer, step_, [] {});
+}
+
+bool Member::Reached(int peer, uint32_t step) const {
+  const uint32_t progress = control_.rank(peer).progress.load(std::memory_order_acquire);
+  return static_cast<int32_t>(progress - step) >= 0;
+}
+
+void Member::AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting) {
+  if (Reached(peer, step)) return;
+  if (may_spin_) {
+    const int64_t end = MonotonicNanoseconds() + kSpinNanoseconds;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (Reached(peer, step)) return;
+        SpinPause();
+      }
+    } while (MonotonicNanoseconds() < end);
+  }
+  while (!Reached(peer, step)) {
+    while_waiting();
+    CheckPeers(step);
+    Sleep(peer, step);
+  }
+}
+
+void Member::Sleep(int peer, uint32_t step) {
+  RankCell& cell = control_.rank(peer);
+  cell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t progress = cell.progress.load(std::memory_order_seq_cst);
+  if (static_cast<int32_t>(progress - step) < 0 && !Failed()) {
+    FutexWait(cell.progress, progress, std::min(kSleepSlice, deadline_.Remaining()));
+  }
+  cell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Member::CheckPeers(uint32_t step) {
+  if (Failed()) ThrowFailure();
+  if (stopping_.load(std::memory_order_acquire)) {
+    throw AbortedError("this communicator is being destroyed");
+  }
+  std::vector<int> missing;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (Reached(peer, step)) continue;
+    const bool left = control_.rank(peer).left.load(std::memory_order_acquire) != 0;
+    const bool gone = liveness_ != nullptr && peer != rank_ && liveness_->IsGone(peer);
+    // It may have come, and only then gone.
+    if ((left || gone) && !Reached(peer, step)) {
+      FailAndThrow(absl::StatusCode::kUnavailable,
+                   left ? absl::StrCat("rank ", peer, " has left (it destroyed its communicator)")
+                        : absl::StrCat("rank ", peer, " has died (its connection is closed)"));
+    }
+    missing.push_back(peer);
+  }
+  if (!deadline_.Expired() || missing.empty()) return;
+  FailAndThrow(absl::StatusCode::kDeadlineExceeded,
+               absl::StrCat(missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "),
+                            posting_ ? " did not call " : " did not finish ", signature_.ToString(),
+                            " within ", absl::FormatDuration(timeout_), " of rank ", rank_,
+                            ", as collective ", sequence_));
+}
+
+void Member::CompareArrivedPosts(uint32_t step) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!Reached(peer, step) || peer == rank_) continue;
+    const Post& theirs = post(peer);
+    if (theirs.sequence == sequence_ && theirs.signature == signature_) continue;
+    // Told from the lower rank's side, so that every rank says the same.
+    const int low = std::min(peer, rank_);
+    const std::string mine = signature_.ToString();
+    const std::string other = theirs.signature.ToString();
+    FailAndThrow(absl::StatusCode::kInvalidArgument,
+                 absl::StrCat("ranks disagree on collective ", sequence_, ": rank ", low,
+                              " called ", low == rank_ ? mine : other, ", rank ",
+                              std::max(peer, rank_), " called ", low == rank_ ? other : mine));
+  }
+}
+
+void Member::FailAndThrow(absl::StatusCode code, const std::string& text) {
+  Fail(code, text);
+  ThrowFailure();  // the group's first error, which may be another rank's
+}
+
+void Member::Fail(absl::StatusCode code, absl::string_view text) {
+  ErrorCell& error = control_.error();
+  uint32_t none = ErrorCell::kNone;
+  if (!error.state.compare_exchange_strong(none, ErrorCell::kWriting)) return;
+  error.code = static_cast<int32_t>(code);
+  const size_t length = std::min(text.size(), sizeof(error.text) - 1);
+  std::memcpy(error.text, text.data(), length);
+  error.text[length] = '\0';
+  error.state.store(ErrorCell::kWritten, std::memory_order_release);
+  WakeEverybody();
+}
+
+void Member::ThrowFailure() const {
+  ErrorCell& error = control_.error();
+  const Deadline patience = Deadline::After(absl::Seconds(1));
+  while (error.state.load(std::memory_order_acquire) != ErrorCell::kWritten) {
+    if (patience.Expired()) throw UnavailableError("a rank died while it reported an error");
+    absl::SleepFor(absl::Microseconds(50));
+  }
+  throw Error(static_cast<absl::StatusCode>(error.code), error.text);
+}
+
+void Member::Leave() {
+  control_.rank(rank_).left.store(1, std::memory_order_release);
+  WakeEverybody();
+}
+
+void Member::WakeEverybody() {
+  for (int r = 0; r < size(); ++r) FutexWakeAll(control_.rank(r).progress);
+}
+
+}  // namespace lockstep::comm::shm

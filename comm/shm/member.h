@@ -1,0 +1,106 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Member: how one rank meets the others in the control block, and how a group fails.
+//
+//   member.Begin(sequence, signature, timeout);
+//   member.my_post().input = ...;
+//   member.MeetPosts();          // publish mine, await and compare everybody's
+//   ... read peers' data ...
+//   member.Signal();             // I am done reading
+//   member.AwaitAll();           // so is everybody
+//
+// All ranks take the same steps, since steps follow from what they have agreed on.
+#ifndef LOCKSTEP_COMM_SHM_MEMBER_H_
+#define LOCKSTEP_COMM_SHM_MEMBER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/comm/shm/control_block.h"
+#include "lockstep/comm/signature.h"
+
+namespace lockstep::comm::shm {
+
+// Tells whether a peer still exists.
+class Liveness {
+ public:
+  virtual ~Liveness() = default;
+  virtual bool IsGone(int rank) = 0;
+};
+
+// Used by the communication thread, but for Fail, Failed, ThrowFailure and Stop, which any thread
+// may call. Waiting throws DeadlineExceeded (naming the ranks that are missing), Unavailable
+// (naming a rank that died or left), Aborted (after Stop), InvalidArgument (ranks disagree), or
+// whatever another rank failed with; all but Stop put the group into the error state.
+class Member {
+ public:
+  // `liveness` may be null: peers then only leave in order.
+  Member(ControlBlock control, int rank, std::string group_name, Liveness* liveness, bool may_spin);
+
+  int rank() const { return rank_; }
+  int size() const { return control_.size(); }
+  const ControlBlock& control() const { return control_; }
+
+  // Starts a collective. The deadline runs from here.
+  void Begin(int64_t sequence, const Signature& signature, absl::Duration timeout);
+
+  // This collective's post and inline data of this rank and, after MeetPosts(), of the others.
+  Post& my_post() { return control_.rank(rank_).posts[slot_]; }
+  char* my_inline() { return control_.rank(rank_).inline_data[slot_]; }
+  const Post& post(int peer) const { return control_.rank(peer).posts[slot_]; }
+  const char* inline_data(int peer) const { return control_.rank(peer).inline_data[slot_]; }
+
+  void MeetPosts();
+  // One step forward.
+  void Signal();
+  // Until every rank has (until `peer` has) come as far as this one.
+  void AwaitAll();
+  void Await(int peer);
+
+  // Puts the group into the error state, unless it is in it, and wakes everybody.
+  void Fail(absl::StatusCode code, absl::string_view text);
+  bool Failed() const { return control_.error().state.load(std::memory_order_acquire) != 0; }
+  // REQUIRES Failed().
+  [[noreturn]] void ThrowFailure() const;
+  // Ends this rank's waiting with Aborted.
+  void Stop() { stopping_.store(true, std::memory_order_release); }
+  // Tells the peers that this rank takes no further part.
+  void Leave();
+
+  Deadline deadline() const { return deadline_; }
+
+ private:
+  bool Reached(int peer, uint32_t step) const;
+  void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
+  void Sleep(int peer, uint32_t step);
+  void CheckPeers(uint32_t step);
+  void CompareArrivedPosts(uint32_t step);
+  [[noreturn]] void FailAndThrow(absl::StatusCode code, const std::string& text);
+  void WakeEverybody();
+
+  ControlBlock control_;
+  int rank_;
+  std::string group_name_;
+  Liveness* liveness_;
+  bool may_spin_;
+  std::atomic<bool> stopping_{false};
+
+  uint32_t step_ = 0;
+  int slot_ = 0;
+  bool posting_ = false;  // whether peers are awaited to call or to finish
+  int64_t sequence_ = 0;
+  Signature signature_;
+  absl::Duration timeout_;
+  Deadline deadline_;
+};
+
+}  // namespace lockstep::comm::shm
+
+#endif  // LOCKSTEP_COMM_SHM_MEMBER_H_

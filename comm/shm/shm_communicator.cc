@@ -1,0 +1,179 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/comm/shm/shm_communicator.h"
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/tensor_memory.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/tensor_data.h"
+#include "lockstep/tensor/thread_state.h"
+
+namespace lockstep::comm::shm {
+
+namespace {
+
+// Replaces strided tensors by row-major ones: a copy of the input, and an output whose elements go
+// to `unpack_to` in the end.
+void MakeRowMajor(Collective* collective, Tensor* unpack_to) {
+  Tensor& input = collective->input;
+  Tensor& output = collective->output;
+  const bool in_place = input.defined() && output.defined() && input.IsSame(output);
+  if (input.defined() && !input.is_contiguous()) input = Pack(input);
+  if (!output.defined() || output.is_contiguous()) return;
+  *unpack_to = output;
+  if (in_place) {
+    output = input;
+    return;
+  }
+  CategoryScope category(MemoryCategory::kCommunication);
+  output = Empty(ShapeSpan(output.shape()), {output.dtype(), output.device()});
+}
+
+}  // namespace
+
+ShmCommunicator::ShmCommunicator(const ProcessGroupOptions& options, GroupParts parts)
+    : Communicator(options.rank, options.world_size, options.group_name, options.timeout),
+      store_(options.store),
+      parts_(std::move(parts)),
+      algorithms_(parts_.member.get(), parts_.memory.get()) {
+  thread_ = std::thread([this] { RunQueue(); });
+}
+
+ShmCommunicator::~ShmCommunicator() {
+  parts_.member->Stop();
+  parts_.member->Leave();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    changed_.notify_one();
+  }
+  thread_.join();
+}
+
+RefPtr<Storage> ShmCommunicator::Allocate(int64_t bytes, MemoryCategory category) {
+  if (bytes < 0) {
+    throw InvalidArgumentError(absl::StrCat("Communicator::Allocate: ", bytes, " bytes"));
+  }
+  if (CurrentDevice().type != DeviceType::kCpu) {
+    throw InvalidArgumentError(absl::StrCat(
+        "Communicator::Allocate: the shm backend has memory of CPU devices only, and the current "
+        "device is ",
+        ToString(CurrentDevice())));
+  }
+  return parts_.memory->Allocate(bytes, category);
+}
+
+void ShmCommunicator::Abort(absl::string_view reason) {
+  parts_.member->Fail(absl::StatusCode::kAborted,
+                      absl::StrCat("aborted by rank ", rank(), ": ", reason));
+}
+
+int64_t ShmCommunicator::sequence() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_sequence_;
+}
+
+void ShmCommunicator::CheckDevice(absl::string_view call, const Tensor& tensor) const {
+  const DeviceType type = tensor.device().type;
+  if (type != DeviceType::kCpu && type != DeviceType::kHost) {
+    throw InvalidArgumentError(absl::StrCat(call, ": the shm backend serves CPU memory, not ",
+                                            tensor.DebugString(),
+                                            ": use another backend, or To(tensor, Cpu())"));
+  }
+}
+
+std::string ShmCommunicator::Where(const Signature& signature, int64_t sequence) const {
+  return absl::StrCat(signature.ToString(), ": rank ", rank(), " of group \"", group_name(),
+                      "\", collective ", sequence);
+}
+
+Work ShmCommunicator::Issue(Collective collective) {
+  if (parts_.member->Failed()) {
+    try {
+      parts_.member->ThrowFailure();
+    } catch (const Error& error) {
+      throw error.WithContext(absl::StrCat(collective.signature.ToString(), ": group \"",
+                                           group_name(),
+                                           "\" is in the error state; make a new group"));
+    }
+  }
+  // Only the root of a broadcast sends, and it only sends.
+  if (collective.signature.root == rank()) collective.output = Tensor();
+  if (collective.signature.root >= 0 && collective.signature.root != rank()) {
+    collective.input = Tensor();
+  }
+  std::vector<Tensor> buffers;
+  if (collective.input.defined()) {
+    buffers.push_back(collective.input);
+    RawData(collective.input);  // waits for copies into it
+  }
+  if (collective.output.defined()) {
+    buffers.push_back(collective.output);
+    MutableRawData(collective.output);  // a new version, from now on
+  }
+  Task task;
+  MakeRowMajor(&collective, &task.unpack_to);
+  task.work = std::make_shared<PendingWork>(std::move(buffers));
+  task.collective = std::move(collective);
+  const std::shared_ptr<PendingWork> work = task.work;
+  std::lock_guard<std::mutex> lock(mutex_);
+  task.sequence = next_sequence_++;
+  queue_.push_back(std::move(task));
+  changed_.notify_one();
+  return Work(work);
+}
+
+void ShmCommunicator::RunQueue() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;  // stopping: what was queued has failed
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    RunTask(task);
+    task = Task();  // buffers go before the lock is taken
+    lock.lock();
+  }
+}
+
+void ShmCommunicator::RunTask(Task& task) {
+  const std::exception_ptr error = RunCollective(task);
+  // Copies go before the caller can look at what memory is in use.
+  task.collective = Collective();
+  task.unpack_to = Tensor();
+  task.work->Complete(error);
+}
+
+std::exception_ptr ShmCommunicator::RunCollective(const Task& task) {
+  const Signature& signature = task.collective.signature;
+  try {
+    algorithms_.Run(task.collective, task.sequence);
+    if (task.unpack_to.defined()) Unpack(task.collective.output, task.unpack_to);
+    return nullptr;
+  } catch (const Error& error) {
+    // The member's own errors are the group's already; others (no memory, a peer's memory gone) are
+    // news to the peers, unless this rank is leaving, which they see by themselves.
+    if (error.code() != absl::StatusCode::kAborted) {
+      parts_.member->Fail(error.code(), absl::StrCat("rank ", rank(), ": ", error.message()));
+    }
+    return std::make_exception_ptr(error.WithContext(Where(signature, task.sequence)));
+  } catch (const std::exception& error) {
+    parts_.member->Fail(absl::StatusCode::kInternal,
+                        absl::StrCat("rank ", rank(), ": ", error.what()));
+    return std::make_exception_ptr(
+        InternalError(absl::StrCat(Where(signature, task.sequence), ": ", error.what())));
+  }
+}
+
+}  // namespace lockstep::comm::shm
