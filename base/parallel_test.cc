@@ -5,6 +5,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -19,6 +20,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+
+// Of the OpenMP runtime that base/parallel.cc links; its header would need the compiler flag.
+extern "C" int omp_get_max_threads();
 
 namespace lockstep {
 namespace {
@@ -245,6 +249,23 @@ TEST(ParallelReduceTest, BoolPartialsDoNotShareBytes) {
       3, 300, 1, true, [](int64_t, int64_t) { return true; },
       [](bool a, bool b) { return a && b; });
   EXPECT_TRUE(all);
+}
+
+TEST(RuntimeThreadsScopeTest, NestsAndRestores) {
+  const int before = omp_get_max_threads();
+  {
+    RuntimeThreadsScope outer(3);
+    EXPECT_EQ(omp_get_max_threads(), 3);
+    {
+      RuntimeThreadsScope inner(0);
+      EXPECT_EQ(omp_get_max_threads(), 1);
+    }
+    EXPECT_EQ(omp_get_max_threads(), 3);
+    int other_thread = 0;
+    std::thread([&other_thread] { other_thread = omp_get_max_threads(); }).join();
+    EXPECT_EQ(other_thread, before);
+  }
+  EXPECT_EQ(omp_get_max_threads(), before);
 }
 
 TEST(HardwareThreadsTest, FollowsTheAffinityOfTheThread) {

@@ -9,6 +9,7 @@
 #define LOCKSTEP_BASE_REF_COUNTED_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
