@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/reduce.h"
 #include "lockstep/tensor/tensor_data.h"
 
@@ -58,12 +60,17 @@ void Algorithms::Run(const Collective& collective, int64_t sequence) {
     return;
   }
   const auto release = absl::MakeCleanup([this] { memory_.Release(); });
-  memory_.Share(collective, &member_.my_post(), member_.deadline());
-  member_.MeetPosts();
-  for (int peer = 0; peer < member_.size(); ++peer) {
-    if (peer != member_.rank()) memory_.Resolve(peer, member_.post(peer), member_.deadline());
+  try {
+    memory_.Share(collective, &member_.my_post(), member_.deadline());
+    member_.MeetPosts();
+    for (int peer = 0; peer < member_.size(); ++peer) {
+      if (peer != member_.rank()) memory_.Resolve(peer, member_.post(peer), member_.deadline());
+    }
+    RunShared();
+  } catch (const Error& error) {
+    if (error.code() == absl::StatusCode::kUnavailable) member_.FailUnreachable(error.message());
+    throw;
   }
-  RunShared();
 }
 
 void Algorithms::RunInline() {

@@ -213,9 +213,10 @@ void CheckEverything(RankContext& context) {
       for (const Place place : {Place::kOrdinary, Place::kAllocated}) {
         for (const bool in_place : {false, true}) {
           const Case c = {dtype, count, place, in_place};
+          if (count > 1000 && in_place == (place == Place::kOrdinary)) continue;  // to save time
           for (int op = 0; op < kReduceOpCount; ++op) {
             const auto reduce_op = static_cast<ReduceOp>(op);
-            if (!IsDefined(reduce_op, dtype) || (count > 1000 && op != 0 && op != 1)) continue;
+            if (!IsDefined(reduce_op, dtype) || (count > 1000 && op > 0)) continue;
             CheckAllReduce(*comm, c, reduce_op);
             CheckReduceScatter(*comm, c, reduce_op);
           }

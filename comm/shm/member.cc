@@ -118,14 +118,9 @@ void Member::CheckPeers(uint32_t step) {
   std::vector<int> missing;
   for (int peer = 0; peer < size(); ++peer) {
     if (Reached(peer, step)) continue;
-    const bool left = control_.rank(peer).left.load(std::memory_order_acquire) != 0;
-    const bool gone = liveness_ != nullptr && peer != rank_ && liveness_->IsGone(peer);
+    const std::string gone = GoneText(peer);
     // It may have come, and only then gone.
-    if ((left || gone) && !Reached(peer, step)) {
-      FailAndThrow(absl::StatusCode::kUnavailable,
-                   left ? absl::StrCat("rank ", peer, " has left (it destroyed its communicator)")
-                        : absl::StrCat("rank ", peer, " has died (its connection is closed)"));
-    }
+    if (!gone.empty() && !Reached(peer, step)) FailAndThrow(absl::StatusCode::kUnavailable, gone);
     missing.push_back(peer);
   }
   if (!deadline_.Expired() || missing.empty()) return;
@@ -134,6 +129,30 @@ void Member::CheckPeers(uint32_t step) {
                             posting_ ? " did not call " : " did not finish ", signature_.ToString(),
                             " within ", absl::FormatDuration(timeout_), " of rank ", rank_,
                             ", as collective ", sequence_));
+}
+
+std::string Member::GoneText(int peer) {
+  if (control_.rank(peer).left.load(std::memory_order_acquire) != 0) {
+    return absl::StrCat("rank ", peer, " has left (it destroyed its communicator)");
+  }
+  if (liveness_ != nullptr && peer != rank_ && liveness_->IsGone(peer)) {
+    return absl::StrCat("rank ", peer, " has died (its connection is closed)");
+  }
+  return "";
+}
+
+void Member::FailUnreachable(absl::string_view text) {
+  // The kernel takes a process's memory away before it closes its sockets.
+  const Deadline patience = Deadline::After(absl::Milliseconds(500));
+  do {
+    if (Failed()) ThrowFailure();
+    for (int peer = 0; peer < size(); ++peer) {
+      const std::string gone = GoneText(peer);
+      if (!gone.empty()) FailAndThrow(absl::StatusCode::kUnavailable, gone);
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  } while (!patience.Expired());
+  FailAndThrow(absl::StatusCode::kUnavailable, std::string(text));
 }
 
 void Member::CompareArrivedPosts(uint32_t step) {

@@ -64,6 +64,11 @@ class Member {
   void AwaitAll();
   void Await(int peer);
 
+  // A peer's memory could not be reached, for the reason in `text`: most likely the peer is gone,
+  // which its connection may tell a moment later. Fails with the peer's name if so, else with
+  // `text`.
+  [[noreturn]] void FailUnreachable(absl::string_view text);
+
   // Puts the group into the error state, unless it is in it, and wakes everybody.
   void Fail(absl::StatusCode code, absl::string_view text);
   bool Failed() const { return control_.error().state.load(std::memory_order_acquire) != 0; }
@@ -81,6 +86,8 @@ class Member {
   void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
   void Sleep(int peer, uint32_t step);
   void CheckPeers(uint32_t step);
+  // "rank 2 has died (...)", "rank 2 has left (...)", or "".
+  std::string GoneText(int peer);
   void CompareArrivedPosts(uint32_t step);
   [[noreturn]] void FailAndThrow(absl::StatusCode code, const std::string& text);
   void WakeEverybody();
