@@ -35,8 +35,9 @@ Strides StridesInOrderOf(const Tensor& like, ShapeSpan shape) {
   for (const size_t d : order) {
     if (like.strides()[d] == 0 && like.shape()[d] > 1) return {};
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return like.strides()[a] > like.strides()[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return like.strides()[a] != like.strides()[b] ? like.strides()[a] > like.strides()[b] : a < b;
+  });
   Strides strides(rank);
   strides[rank - 1] = 1;
   int64_t step = std::max<int64_t>(shape[rank - 1], 1);
