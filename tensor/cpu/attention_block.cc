@@ -22,6 +22,11 @@ int64_t Rounded(int64_t count) {
   return (count + kLine - 1) / kLine * kLine;
 }
 
+// Columns of a block of scores in memory.
+int64_t ScoreStride(int64_t keys) {
+  return (keys + kScoreAlignment - 1) / kScoreAlignment * kScoreAlignment;
+}
+
 int64_t HeadOffset(const AttentionCall& call, const HeadMatrices& matrices, int64_t head) {
   int64_t offset = 0;
   for (int64_t d = static_cast<int64_t>(call.lead.size()) - 1; d >= 0; --d) {
@@ -46,6 +51,15 @@ int64_t ProductWorkspace(const AttentionCall& call, int64_t keys) {
                    BlockGemmWorkspace<C>(keys, std::max(call.d, call.e), rows)});
 }
 
+// `count` elements `step` apart as neighbours: where they are, or in `buffer` (which may be
+// `data`).
+template <typename C>
+const C* Adjacent(const C* data, int64_t step, int64_t count, C* buffer) {
+  if (step == 1) return data;
+  for (int64_t i = 0; i < count; ++i) buffer[i] = data[i * step];
+  return buffer;
+}
+
 // Room for the words of one row of dropout, in elements of C.
 template <typename C>
 int64_t WordRow(int64_t keys) {
@@ -57,8 +71,10 @@ int64_t WordRow(int64_t keys) {
 template <typename T>
 int64_t AttentionWorker<T>::ForwardScratch(const AttentionCall& call) {
   const int64_t rows = std::min(kQueryBlock, call.t);
-  int64_t total = Rounded<C>(rows * call.s) + Rounded<C>(ProductWorkspace<C>(call, call.s));
-  if (call.dropout_p > 0) total += Rounded<C>(rows * call.s) + Rounded<C>(WordRow<C>(call.s));
+  int64_t total =
+      Rounded<C>(rows * ScoreStride(call.s)) + Rounded<C>(ProductWorkspace<C>(call, call.s));
+  if (call.dropout_p > 0)
+    total += Rounded<C>(rows * ScoreStride(call.s)) + Rounded<C>(WordRow<C>(call.s));
   if constexpr (!std::is_same_v<T, C>) {
     total += Rounded<C>(rows * call.d) + Rounded<C>(call.s * call.d) + Rounded<C>(call.s * call.e) +
              Rounded<C>(rows * call.e);
@@ -69,9 +85,11 @@ int64_t AttentionWorker<T>::ForwardScratch(const AttentionCall& call) {
 template <typename T>
 int64_t AttentionWorker<T>::BackwardScratch(const AttentionCall& call, int64_t keys) {
   const int64_t rows = std::min(kQueryBlock, call.t);
-  int64_t total = 2 * Rounded<C>(rows * keys) + Rounded<C>(ProductWorkspace<C>(call, keys)) +
-                  Rounded<C>(rows) + 2 * Rounded<C>(call.e);
-  if (call.dropout_p > 0) total += Rounded<C>(rows * keys) + Rounded<C>(WordRow<C>(keys));
+  int64_t total = 2 * Rounded<C>(rows * ScoreStride(keys)) +
+                  Rounded<C>(ProductWorkspace<C>(call, keys)) + Rounded<C>(rows) +
+                  2 * Rounded<C>(call.e);
+  if (call.dropout_p > 0)
+    total += Rounded<C>(rows * ScoreStride(keys)) + Rounded<C>(WordRow<C>(keys));
   if constexpr (!std::is_same_v<T, C>) {
     total += 2 * Rounded<C>(rows * call.d) + Rounded<C>(rows * call.e) +
              2 * Rounded<C>(keys * call.d) + 2 * Rounded<C>(keys * call.e);
@@ -134,7 +152,7 @@ template <typename M>
 void AttentionWorker<T>::AddMask(const Block& block, C* scores) const {
   const C scale = static_cast<C>(call_.scale);
   for (int64_t i = 0; i < block.rows; ++i) {
-    C* row = scores + i * block.keys;
+    C* row = scores + i * ScoreStride(block.keys);
     const M* mask = RowPointer<M>(call_, call_.mask, block.head, block.first_row + i) +
                     block.first_key * call_.mask.col_stride;
     for (int64_t j = 0; j < block.keys; ++j) {
@@ -153,7 +171,7 @@ void AttentionWorker<T>::AddMask(const Block& block, C* scores) const {
 template <typename T>
 double AttentionWorker<T>::Scores(const Block& block, const View& q, const View& k, C* scores) {
   Multiply(q, {k.data, k.col_stride, k.row_stride}, block.rows, block.keys, call_.d, scores,
-           block.keys, false);
+           ScoreStride(block.keys), false);
   if (call_.mask.data == nullptr) return call_.scale;
   if (call_.mask.dtype == DType::kBool) {
     AddMask<bool>(block, scores);
@@ -171,7 +189,7 @@ void AttentionWorker<T>::DropoutFactors(const Block& block, C* factors) {
   for (int64_t i = 0; i < block.rows; ++i) {
     const int64_t begin = (block.head * call_.t + block.first_row + i) * call_.s + block.first_key;
     RandomWords(call_.key, begin, block.keys, words);
-    C* row = factors + i * block.keys;
+    C* row = factors + i * ScoreStride(block.keys);
     for (int64_t j = 0; j < block.keys; ++j) row[j] = (words[j] >> 8) >= threshold ? kept : C{0};
   }
 }
@@ -208,9 +226,10 @@ void AttentionWorker<T>::Forward(int64_t head, int64_t first_row) {
   constexpr bool kConverts = !std::is_same_v<T, C>;
   const int64_t rows = std::min(kQueryBlock, call_.t - first_row);
   const int64_t keys = call_.causal ? std::min(call_.s, first_row + rows) : call_.s;
+  const int64_t stride = ScoreStride(keys);
   const Block block{head, first_row, rows, 0, keys};
-  C* const scores = Take(rows * keys);
-  C* const factors = call_.dropout_p > 0 ? Take(rows * keys) : nullptr;
+  C* const scores = Take(rows * stride);
+  C* const factors = call_.dropout_p > 0 ? Take(rows * stride) : nullptr;
   C* const y_buffer = kConverts ? Take(rows * call_.e) : nullptr;
   const View q =
       Load(call_.q, head, first_row, rows, call_.d, kConverts ? Take(rows * call_.d) : nullptr);
@@ -218,15 +237,15 @@ void AttentionWorker<T>::Forward(int64_t head, int64_t first_row) {
   const View v = Load(call_.v, head, 0, keys, call_.e, kConverts ? Take(keys * call_.e) : nullptr);
 
   const double scale = Scores(block, q, k, scores);
-  AttentionSoftmax<C>({scores, rows, keys, keys, first_row, 0, call_.causal}, scale,
+  AttentionSoftmax<C>({scores, rows, keys, stride, first_row, 0, call_.causal}, scale,
                       static_cast<C*>(call_.log_sum_exp) + head * call_.t + first_row);
   if (factors != nullptr) {
     DropoutFactors(block, factors);
-    AttentionMultiply(rows * keys, scores, factors, scores);
+    AttentionMultiply(rows * stride, scores, factors, scores);
   }
   int64_t y_stride = 0;
   C* const y = OutputRows(call_.y, head, first_row, call_.e, y_buffer, &y_stride);
-  Multiply({scores, keys, 1}, v, rows, call_.e, keys, y, y_stride, false);
+  Multiply({scores, stride, 1}, v, rows, call_.e, keys, y, y_stride, false);
   StoreRows(call_.y, head, first_row, rows, call_.e, y);
   next_ = scratch;
 }
@@ -237,10 +256,10 @@ void AttentionWorker<T>::BackwardBlock(const BackwardPart& part, const Block& bl
                                        int64_t dv_stride) {
   C* const scratch = next_;
   constexpr bool kConverts = !std::is_same_v<T, C>;
-  const int64_t rows = block.rows, keys = block.keys;
-  C* const p = Take(rows * keys);
-  C* const dp = Take(rows * keys);
-  C* const factors = call_.dropout_p > 0 ? Take(rows * keys) : nullptr;
+  const int64_t rows = block.rows, keys = block.keys, stride = ScoreStride(keys);
+  C* const p = Take(rows * stride);
+  C* const dp = Take(rows * stride);
+  C* const factors = call_.dropout_p > 0 ? Take(rows * stride) : nullptr;
   C* const delta = Take(rows);
   C* const grad_row = Take(call_.e);
   C* const y_row = Take(call_.e);
@@ -253,34 +272,32 @@ void AttentionWorker<T>::BackwardBlock(const BackwardPart& part, const Block& bl
   // delta = sum over features of grad * y: what softmax's gradient subtracts.
   for (int64_t i = 0; i < rows; ++i) {
     const View y = Load(call_.y, block.head, block.first_row + i, 1, call_.e, y_row);
-    for (int64_t j = 0; j < call_.e; ++j) {
-      grad_row[j] = grad.data[i * grad.row_stride + j * grad.col_stride];
-      y_row[j] = y.data[j * y.col_stride];
-    }
-    delta[i] = AttentionDot<C>(call_.e, grad_row, y_row);
+    const C* grad_i = grad.data + i * grad.row_stride;
+    delta[i] = AttentionDot<C>(call_.e, Adjacent(grad_i, grad.col_stride, call_.e, grad_row),
+                               Adjacent(y.data, y.col_stride, call_.e, y_row));
   }
 
   const double scale = Scores(block, q, k, p);
   const C* lse = static_cast<const C*>(call_.log_sum_exp) + block.head * call_.t + block.first_row;
-  AttentionProbabilities<C>({p, rows, keys, keys, block.first_row, block.first_key, call_.causal},
+  AttentionProbabilities<C>({p, rows, keys, stride, block.first_row, block.first_key, call_.causal},
                             scale, lse);
   if (factors != nullptr) DropoutFactors(block, factors);
   if (part.want_dkv) {  // dv += (p * factors)^T * grad
     const C* dropped = p;
     if (factors != nullptr) {
-      AttentionMultiply(rows * keys, p, factors, dp);
+      AttentionMultiply(rows * stride, p, factors, dp);
       dropped = dp;
     }
-    Multiply({dropped, 1, keys}, grad, keys, call_.e, rows, dv, dv_stride, true);
+    Multiply({dropped, 1, stride}, grad, keys, call_.e, rows, dv, dv_stride, true);
   }
-  Multiply(grad, {v.data, v.col_stride, v.row_stride}, rows, keys, call_.e, dp, keys, false);
-  if (factors != nullptr) AttentionMultiply(rows * keys, dp, factors, dp);
-  AttentionScoreGradients<C>({dp, rows, keys, keys}, p, delta, call_.scale);
-  if (part.want_dkv) Multiply({dp, 1, keys}, q, keys, call_.d, rows, dk, dk_stride, true);
+  Multiply(grad, {v.data, v.col_stride, v.row_stride}, rows, keys, call_.e, dp, stride, false);
+  if (factors != nullptr) AttentionMultiply(rows * stride, dp, factors, dp);
+  AttentionScoreGradients<C>({dp, rows, stride, stride}, p, delta, call_.scale);
+  if (part.want_dkv) Multiply({dp, 1, stride}, q, keys, call_.d, rows, dk, dk_stride, true);
   if (part.want_dq) {
     int64_t dq_stride = 0;
     C* const dq = OutputRows(call_.dq, block.head, block.first_row, call_.d, dq_buffer, &dq_stride);
-    Multiply({dp, keys, 1}, k, rows, call_.d, keys, dq, dq_stride, false);
+    Multiply({dp, stride, 1}, k, rows, call_.d, keys, dq, dq_stride, false);
     StoreRows(call_.dq, block.head, block.first_row, rows, call_.d, dq);
   }
   next_ = scratch;

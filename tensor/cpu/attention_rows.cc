@@ -31,21 +31,44 @@ int64_t AttendedColumns(const ScoreBlock<C>& b, int64_t i) {
   return std::clamp<int64_t>(b.first_row - b.first_col + i + 1, 0, b.cols);
 }
 
+// Hides the columns behind `count` up to the next whole vector, which is returned: minus infinity
+// has the exponential 0, and rows need no partial stores. Rows have room for it (attention_rows.h).
+template <typename C>
+size_t PadRow(C* row, size_t count) {
+  const hn::ScalableTag<C> d;
+  const size_t lanes = hn::Lanes(d);
+  const size_t padded = (count + lanes - 1) / lanes * lanes;
+  std::fill(row + count, row + padded, -std::numeric_limits<C>::infinity());
+  return padded;
+}
+
+template <typename C>
+void FillZeros(C* row, size_t begin, int64_t end) {
+  if (static_cast<int64_t>(begin) < end) std::fill(row + begin, row + end, C{0});
+}
+
+// Minus infinity times a scale that is not positive would not hide a column: such a scale is
+// applied to the scores first. Returns the scale that is left.
+template <typename C>
+C ApplyOddScale(const ScoreBlock<C>& b, double scale) {
+  if (scale > 0) return static_cast<C>(scale);
+  for (int64_t i = 0; i < b.rows; ++i) {
+    for (int64_t j = 0; j < b.cols; ++j) b.data[i * b.stride + j] *= static_cast<C>(scale);
+  }
+  return C{1};
+}
+
 template <typename C>
 void SoftmaxBlock(const ScoreBlock<C>& b, double scale_number, C* log_sum_exp) {
   const hn::ScalableTag<C> d;
-  const C scale = static_cast<C>(scale_number);
+  const C scale = ApplyOddScale(b, scale_number);
   const auto s = hn::Set(d, scale);
   for (int64_t i = 0; i < b.rows; ++i) {
     C* row = b.data + i * b.stride;
-    const size_t count = static_cast<size_t>(AttendedColumns(b, i));
+    const size_t count = PadRow(row, static_cast<size_t>(AttendedColumns(b, i)));
     C max = scale * RowMax<C>(count, row);
-    if (scale < 0) {
-      max = -std::numeric_limits<C>::infinity();
-      for (size_t j = 0; j < count; ++j) max = std::max(max, scale * row[j]);
-    }
     // Minus infinity everywhere, or nothing to attend to: 0 keeps the exponentials 0, not NaN.
-    if (max == -std::numeric_limits<C>::infinity() || count == 0) max = 0;
+    if (max == -std::numeric_limits<C>::infinity()) max = 0;
     const auto m = hn::Set(d, max);
     const C sum = RowSumStored<C>(
         count, row, [d, s, m](auto v) HWY_ATTR { return Exp(d, hn::MulSub(v, s, m)); }, row);
@@ -53,22 +76,22 @@ void SoftmaxBlock(const ScoreBlock<C>& b, double scale_number, C* log_sum_exp) {
     const auto inverse = hn::Set(d, sum == 0 ? C{0} : C{1} / sum);
     Transform(
         d, count, row, [inverse](auto v) HWY_ATTR { return hn::Mul(v, inverse); }, row);
-    std::fill(row + count, row + b.cols, C{0});
+    FillZeros(row, count, b.cols);
   }
 }
 
 template <typename C>
 void ProbabilityBlock(const ScoreBlock<C>& b, double scale_number, const C* log_sum_exp) {
   const hn::ScalableTag<C> d;
-  const auto s = hn::Set(d, static_cast<C>(scale_number));
+  const auto s = hn::Set(d, ApplyOddScale(b, scale_number));
   for (int64_t i = 0; i < b.rows; ++i) {
     C* row = b.data + i * b.stride;
     const bool attends = log_sum_exp[i] != -std::numeric_limits<C>::infinity();
-    const size_t count = attends ? static_cast<size_t>(AttendedColumns(b, i)) : 0;
+    const size_t count = attends ? PadRow(row, static_cast<size_t>(AttendedColumns(b, i))) : 0;
     const auto l = hn::Set(d, log_sum_exp[i]);
     Transform(
         d, count, row, [d, s, l](auto v) HWY_ATTR { return Exp(d, hn::MulSub(v, s, l)); }, row);
-    std::fill(row + count, row + b.cols, C{0});
+    FillZeros(row, count, b.cols);
   }
 }
 

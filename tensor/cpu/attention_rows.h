@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The vector loops of attention over one block of scores: `rows` query rows x `cols` keys, rows
-// `stride` apart. C is float or double.
+// `stride` apart. C is float or double. `stride` is a multiple of kScoreAlignment: what lies
+// between `cols` and `stride` is scratch.
 //
 // With `causal`, row i attends to the first first_row - first_col + i + 1 columns of the block only
 // (first_row and first_col place the block in the whole matrix); the rest counts as minus infinity.
@@ -12,6 +13,8 @@
 #include <cstdint>
 
 namespace lockstep::cpu {
+
+inline constexpr int64_t kScoreAlignment = 16;  // lanes of the widest vector
 
 template <typename C>
 struct ScoreBlock {
