@@ -182,7 +182,7 @@ TEST(EndOfBackwardTest, RunsInOrderAfterEverythingElse) {
       log.push_back("leaf");
       QueueEndOfBackward([&] {
         log.push_back("end");
-        if (log.size() < 5) QueueEndOfBackward([&] { log.push_back("end of end"); });
+        if (log.size() < 4) QueueEndOfBackward([&] { log.push_back("end of end"); });
       });
     });
   }

@@ -42,6 +42,7 @@ Edge EdgeOf(const Tensor& tensor) {
   const AutogradMeta* meta = MetaOf(tensor);
   if (meta == nullptr || !meta->requires_grad) return {};
   if (meta->node) return {meta->node, {}, meta->output};
+  if (meta->stands_for.defined()) return {nullptr, meta->stands_for, 0};
   return {nullptr, tensor, 0};
 }
 
@@ -53,7 +54,13 @@ Tensor Alias(const Tensor& tensor) {
 
 Tensor AliasWithHistory(const Tensor& tensor, const Edge& edge) {
   Tensor alias = Alias(tensor);
-  EnsureMeta(alias).SetHistory(edge.node, edge.output);
+  AutogradMeta& meta = EnsureMeta(alias);
+  if (edge.node) {
+    meta.SetHistory(edge.node, edge.output);
+  } else {
+    meta.requires_grad = true;
+    meta.stands_for = edge.leaf;
+  }
   return alias;
 }
 

@@ -31,6 +31,7 @@ struct AutogradMeta final : TensorExtension {
   bool retains_grad = false;
   uint64_t history_count = 0;  // recorded in-place ops on this tensor
   std::unique_ptr<ViewInfo> view;
+  Tensor stands_for;  // a leaf that this tensor is an unpacked copy of: takes its gradient
   std::shared_ptr<GradSlot> slot;            // once there is or can be a gradient; guards below
   std::shared_ptr<HookRegistry> hooks;       // of a leaf; those of results are with the node
   std::shared_ptr<HookRegistry> leaf_hooks;  // after accumulation
@@ -62,7 +63,7 @@ Edge EdgeOf(const Tensor& tensor);
 
 // Another tensor over the same elements, without history.
 Tensor Alias(const Tensor& tensor);
-// The same with history `edge` (which must lead to a node).
+// The same with history `edge`, which is valid: a result of its node, or a copy of its leaf.
 Tensor AliasWithHistory(const Tensor& tensor, const Edge& edge);
 // Marks `tensor`, which has no history, as a leaf that requires a gradient.
 void MakeLeaf(const Tensor& tensor);

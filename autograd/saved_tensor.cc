@@ -80,7 +80,6 @@ Tensor SavedTensor::Unpack(const Edge& history, absl::string_view owner,
           "SavedTensorHooksScope: the unpack hook returned ", tensor.DebugString(), " for ", role,
           " of ", owner, ", which is ", packed_->meta.DebugString(), "; return the same"));
     }
-    if (history.node && WantsGradient(tensor)) tensor = Alias(tensor);
   } else if (tensor.defined() && tensor.version() != version_) {
     throw FailedPreconditionError(absl::StrCat(
         owner, ": ", role, " (", tensor.DebugString(),
@@ -88,7 +87,8 @@ Tensor SavedTensor::Unpack(const Edge& history, absl::string_view owner,
         version_, " then, ", tensor.version(),
         " now; use the op's form that returns a new tensor, or Clone() before modifying"));
   }
-  if (!tensor.defined() || is_leaf_ || !history.node) return tensor;
+  if (!tensor.defined() || !history.valid()) return tensor;
+  if (is_leaf_ && packed_ == nullptr) return tensor;
   return AliasWithHistory(tensor, history);
 }
 
