@@ -203,9 +203,12 @@ TEST(TrainingStateTest, AWriteThatFailsLeavesTheOlderState) {
 
 }  // namespace
 
-// Saves states `first`, first + 1, ... until it is killed.
+// Saves states `first`, first + 1, ... until it is killed; writes a byte to standard output after each.
 [[noreturn]] void SaveForEver(const std::string& root, int64_t first) {
-  for (int64_t step = first;; ++step) SaveTrainingState(root, StateOf(step, 20000), {.keep = 2});
+  for (int64_t step = first;; ++step) {
+    SaveTrainingState(root, StateOf(step, 20000), {.keep = 2});
+    if (write(STDOUT_FILENO, ".", 1) != 1) _exit(1);
+  }
 }
 
 namespace {
@@ -215,24 +218,31 @@ TEST(TrainingStateTest, KilledAtAnyMomentTheLatestStateIsWhole) {
   SaveTrainingState(root, StateOf(1, 20000));
   int64_t newest = 1;
   for (int kill_number = 0; kill_number < 50; ++kill_number) {
+    int saved[2];
+    ASSERT_EQ(pipe(saved), 0);
     const pid_t child = fork();
     if (child == 0) {
+      dup2(saved[1], STDOUT_FILENO);
       const std::string first = absl::StrCat(newest + 1);
       execl("/proc/self/exe", "saver", root.c_str(), first.c_str(), nullptr);
       _exit(127);
     }
-    // A different moment each time: the wait is the input of this test, not a synchronisation.
-    const timespec moment = {0, 3'000'000 + kill_number * 700'000L};
+    close(saved[1]);
+    char byte;
+    ASSERT_EQ(read(saved[0], &byte, 1), 1) << "the child ended before its first save";
+    // A different moment of the saves after the first: the wait is this test's input, not a
+    // synchronisation.
+    const timespec moment = {0, kill_number * 150'000L};
     nanosleep(&moment, nullptr);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
+    close(saved[0]);
     const LoadedState loaded = LoadLatestTrainingState(root);
     EXPECT_TRUE(loaded.skipped.empty()) << loaded.skipped[0];
     ExpectWhole(loaded.state, loaded.state.step);
-    EXPECT_GE(loaded.state.step, newest);
+    EXPECT_GT(loaded.state.step, newest);
     newest = loaded.state.step;
   }
-  EXPECT_GT(newest, 1) << "no child ever saved";
 }
 
 }  // namespace
