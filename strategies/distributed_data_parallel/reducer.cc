@@ -16,6 +16,20 @@
 
 namespace lockstep::strategies {
 
+class Reducer::FailureGuard {
+ public:
+  explicit FailureGuard(std::shared_ptr<Reducer> reducer) : reducer_(std::move(reducer)) {}
+  ~FailureGuard() {
+    if (reducer_) reducer_->OnBackwardFailed();
+  }
+  FailureGuard(const FailureGuard&) = delete;
+  FailureGuard& operator=(const FailureGuard&) = delete;
+  void Dismiss() { reducer_ = nullptr; }
+
+ private:
+  std::shared_ptr<Reducer> reducer_;
+};
+
 Reducer::Reducer(NamedTensors parameters, std::shared_ptr<comm::Communicator> group,
                  const ReducerOptions& options)
     : parameters_(std::move(parameters)),
@@ -81,15 +95,6 @@ void Reducer::OnGradient(int64_t parameter) {
     return;
   }
   if (!in_pass_) BeginPass();
-  if (ready_[index]) {
-    // A pass ends with its backward unless that failed: then buckets of it are in flight, and the
-    // peers wait for those that will never come.
-    const std::string reason = absl::StrCat(
-        "DistributedDataParallel: rank ", group_->rank(), " began another backward after one that "
-        "failed with reductions in flight; make a new process group and wrap the module again");
-    group_->Abort(reason);
-    throw FailedPreconditionError(reason);
-  }
   used_[index] = true;
   current_.events.push_back({ReducerEvent::Kind::kGradientReady, parameter});
   PutIntoBucket(parameter, gradient);
@@ -106,9 +111,11 @@ void Reducer::BeginPass() {
     buckets_[i].pending = static_cast<int64_t>(plan_[i].gradients.size());
     buckets_[i].lacks_gradient = false;
   }
-  autograd::QueueEndOfBackward([self = shared_from_this()] {
-    std::lock_guard<std::mutex> lock(self->mutex_);
+  // A backward that fails drops its callbacks without calling them, and with them the guard.
+  auto guard = std::make_shared<FailureGuard>(shared_from_this());
+  autograd::QueueEndOfBackward([self = shared_from_this(), guard] {
     self->FinishPass();
+    guard->Dismiss();
   });
 }
 
@@ -149,7 +156,18 @@ void Reducer::AddEarlierAndMissing() {
   IssueFullBuckets();
 }
 
+void Reducer::OnBackwardFailed() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!in_pass_) return;  // it ended: what failed came after the reductions
+  in_pass_ = false;
+  used_.assign(parameters_.size(), false);
+  for (Bucket& bucket : buckets_) bucket.work = {};
+  group_->Abort(absl::StrCat("backward failed on rank ", group_->rank(),
+                             ", whose gradients cannot be averaged"));
+}
+
 void Reducer::FinishPass() {
+  std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
   AddEarlierAndMissing();
   const Stopwatch waiting;

@@ -10,6 +10,9 @@
 //   3. At the end of backward, gradients that were made in earlier, unsynchronised backwards only are
 //      added; remaining buckets are issued; all are waited for; averages are copied to Grad().
 //
+// When backward fails, on this rank, with gradients in flight, the group is aborted: the peers are not
+// left waiting for reductions that will never come.
+//
 // Each bucket carries one element more than its gradients: how many ranks have none for one of its
 // parameters. Only when that is not zero do the ranks exchange a map of what is missing where, so the
 // usual step has no collective but its buckets.
@@ -79,8 +82,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     comm::Work work;
   };
 
+  // Ends a pass whose backward fails: it is destroyed without having been dismissed.
+  class FailureGuard;
+
   void OnGradient(int64_t parameter);
   void BeginPass();
+  void OnBackwardFailed();
   void PutIntoBucket(int64_t parameter, const Tensor& gradient);
   void IssueFullBuckets();
   void FinishPass();
