@@ -21,6 +21,12 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Highway's `!=` is the ordered comparison, which is false for NaN.
+template <class V>
+HWY_INLINE auto IsNan(V value) {
+  return hn::Not(hn::Eq(value, value));
+}
+
 // ---- Loading and storing elements as the type they are accumulated in ----
 
 template <typename T>
@@ -57,7 +63,7 @@ struct Lanes<bfloat16> {
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
     const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d32, 0x7fffu)), odd));
     const auto nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 64u));
-    const auto is_nan = hn::RebindMask(d32, hn::Ne(value, value));
+    const auto is_nan = hn::RebindMask(d32, IsNan(value));
     const auto result = hn::IfThenElse(is_nan, nan, rounded);
     // Sign-extended from 16 bits, the values pass the signed saturating conversion unchanged.
     const auto extended = hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(d32s, result)));
@@ -116,13 +122,13 @@ struct ProductOp {
 struct MinOp {
   template <class V>
   static HWY_INLINE V Apply(V a, V b) {
-    return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::Ne(b, b)), b, a);
+    return hn::IfThenElse(hn::Or(hn::Lt(b, a), IsNan(b)), b, a);
   }
 };
 struct MaxOp {
   template <class V>
   static HWY_INLINE V Apply(V a, V b) {
-    return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::Ne(b, b)), b, a);
+    return hn::IfThenElse(hn::Or(hn::Gt(b, a), IsNan(b)), b, a);
   }
 };
 
