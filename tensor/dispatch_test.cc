@@ -39,7 +39,9 @@ Error ErrorOf(Body&& body) {
 }
 
 void SameAsFirst(const OpCall& call, SpecList& outputs) {
-  outputs.push_back({call.inputs[0].shape(), call.inputs[0].dtype(), {}, 0, {}});
+  TensorSpec& spec = outputs.emplace_back();
+  spec.shape = call.inputs[0].shape();
+  spec.dtype = call.inputs[0].dtype();
 }
 
 // y = x + other, elementwise over row-major or equally strided operands; reads as it writes.
