@@ -1,0 +1,121 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// AllReduce over shared memory, against what the memory can do.
+//
+//   bus bandwidth = 2 (W - 1) / W * bytes / time, for W ranks (a rank's share of the traffic)
+//   B             = bytes/s of z = x + y on all processors (two reads and one write an element)
+//
+// At two ranks an AllReduce of N bytes moves 4 N (each rank reads both halves' inputs and writes
+// both outputs of its half), so that B / 4 bounds the bus bandwidth of sizes beyond the caches.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/parallel.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/reduce.h"
+#include "lockstep/comm/signature.h"
+#include "lockstep/comm/spawn.h"
+#include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/tensor.h"
+#include "lockstep/tensor/tensor_data.h"
+
+namespace lockstep::comm {
+namespace {
+
+constexpr int64_t kSizes[] = {1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20, 64 << 20};
+
+template <typename Function>
+double MedianSeconds(int64_t bytes, const Function& run) {
+  const int repeats = bytes >= (8 << 20) ? 4 : bytes >= (128 << 10) ? 50 : 300;
+  for (int i = 0; i < repeats / 10 + 2; ++i) run();
+  // The median of batches: one late wake-up must not decide.
+  std::vector<double> seconds;
+  for (int batch = 0; batch < 5; ++batch) {
+    const Stopwatch watch;
+    for (int i = 0; i < repeats; ++i) run();
+    seconds.push_back(watch.ElapsedSeconds() / repeats);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
+  return seconds[2];
+}
+
+void MeasureMemory() {
+  constexpr int64_t kBytes = 64 << 20;
+  const int threads = HardwareThreads();
+  std::vector<std::thread> workers;
+  std::vector<double> copy(static_cast<size_t>(threads)), add(static_cast<size_t>(threads));
+  for (int t = 0; t < threads; ++t) {
+    workers.emplace_back([&, t] {
+      std::vector<float> x(kBytes / 4, 1), y(kBytes / 4, 2), z(kBytes / 4, 3);
+      copy[static_cast<size_t>(t)] =
+          2.0 * kBytes / MedianSeconds(kBytes, [&] { std::memcpy(z.data(), x.data(), kBytes); });
+      const void* sources[] = {x.data(), y.data()};
+      add[static_cast<size_t>(t)] =
+          3.0 * kBytes / MedianSeconds(kBytes, [&] {
+            ReduceElements(ReduceOp::kSum, DType::kFloat32, sources, kBytes / 4, z.data());
+          });
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  double copy_sum = 0, add_sum = 0;
+  for (int t = 0; t < threads; ++t) {
+    copy_sum += copy[static_cast<size_t>(t)];
+    add_sum += add[static_cast<size_t>(t)];
+  }
+  std::printf("memcpy on %d processors: %.1f GB/s; z = x + y: B = %.1f GB/s, B/4 = %.1f GB/s\n",
+              threads, copy_sum * 1e-9, add_sum * 1e-9, add_sum * 0.25e-9);
+}
+
+void MeasureRank(RankContext& context) {
+  ProcessGroupOptions options = context.group_options();
+  if (context.argument == "staged") options.peer_memory_access = PeerMemoryAccess::kStaged;
+  const std::shared_ptr<Communicator> comm = InitProcessGroup(options);
+  for (const bool allocated : {true, false}) {
+    for (const int64_t bytes : kSizes) {
+      const int64_t count = bytes / 4;
+      const Tensor tensor =
+          allocated ? FromStorage(comm->Allocate(bytes), ShapeSpan({count}), DType::kFloat32)
+                    : Empty({count});
+      std::memset(MutableRawData(tensor), 0, static_cast<size_t>(bytes));
+      comm->Barrier().Wait();
+      const double seconds = MedianSeconds(bytes, [&] { comm->AllReduce(tensor).Wait(); });
+      if (context.rank != 0) continue;
+      const double bus = 2.0 * (comm->size() - 1) / comm->size() * static_cast<double>(bytes);
+      std::printf("%d %s, %s memory%s: %8lld KiB  %10.1f us  bus %7.2f GB/s\n", comm->size(),
+                  context.mode == SpawnMode::kThreads ? "threads" : "processes",
+                  allocated ? "allocated" : "ordinary ",
+                  context.argument.empty() ? "" : (" (" + context.argument + ")").c_str(),
+                  static_cast<long long>(bytes >> 10), seconds * 1e6, bus / seconds * 1e-9);
+    }
+  }
+}
+
+}  // namespace
+
+void RunAll() {
+  MeasureMemory();
+  for (const int ranks : {2, 4}) {
+    Spawn(ranks, MeasureRank, {.mode = SpawnMode::kProcesses}).ThrowIfFailed();
+    Spawn(ranks, MeasureRank, {.mode = SpawnMode::kProcesses, .argument = "staged"})
+        .ThrowIfFailed();
+    Spawn(ranks, MeasureRank, {.mode = SpawnMode::kThreads}).ThrowIfFailed();
+  }
+}
+
+}  // namespace lockstep::comm
+
+int main(int argc, char** argv) {
+  lockstep::comm::MaybeRunSpawnedRank(argc, argv);
+  lockstep::comm::RunAll();
+  return 0;
+}
