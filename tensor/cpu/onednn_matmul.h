@@ -19,6 +19,7 @@ namespace lockstep::cpu {
 struct OneDnnOperand {
   bool transposed = false;        // columns are contiguous instead of rows
   int64_t leading_dimension = 0;  // elements from one row (column) to the next
+  friend bool operator==(const OneDnnOperand&, const OneDnnOperand&) = default;
 };
 
 // Fills `operand` when a rows x cols matrix with these strides needs no copy; else returns false.
@@ -38,9 +39,6 @@ struct OneDnnMatMul {
   bool has_bias = false;
   friend bool operator==(const OneDnnMatMul&, const OneDnnMatMul&) = default;
 };
-inline bool operator==(const OneDnnOperand& x, const OneDnnOperand& y) {
-  return x.transposed == y.transposed && x.leading_dimension == y.leading_dimension;
-}
 
 // Runs on context.thread_count() threads; scratch is the context's. Throws Internal with oneDNN's
 // message when it refuses the combination.
