@@ -201,8 +201,9 @@ void AddBroadcasting(std::vector<Case>& cases) {
       cases, "Div", [](Tensor x, Tensor y) { return Div(x, y); }, &Positive);
   AddBinary(
       cases, "Pow", [](Tensor x, Tensor y) { return Pow(x, y); }, &Positive);
-  AddBinary(cases, "Maximum", [](Tensor x, Tensor y) { return Maximum(x, y); });
-  AddBinary(cases, "Minimum", [](Tensor x, Tensor y) { return Minimum(x, y); });
+  // The offset keeps ties away.
+  AddBinary(cases, "Maximum", [](Tensor x, Tensor y) { return Maximum(x, Add(y, 0.01)); });
+  AddBinary(cases, "Minimum", [](Tensor x, Tensor y) { return Minimum(x, Add(y, 0.01)); });
   AddBinary(cases, "Where", [](Tensor x, Tensor y) {
     return Where(FromVector<bool>({true}, Shape(std::max(x.rank(), y.rank()), 1)), x, y);
   });
@@ -422,7 +423,11 @@ void AddAttention(std::vector<Case>& cases) {
                                      Data({2, 4, 3}, 3), variant.mask()};
                      },
                      [=](TensorSpan in) {
-                       return Rows(OpId::kScaledDotProductAttention, in, attributes, scalars);
+                       auto outputs =
+                           Rows(OpId::kScaledDotProductAttention, in, attributes, scalars);
+                       // Infinite for the row that may attend to nothing.
+                       outputs[1] = Where(IsFinite(outputs[1]), outputs[1], 0.0);
+                       return outputs;
                      }});
     cases.push_back({"ScaledDotProductAttentionBackward", variant.name,
                      [=] {
@@ -553,7 +558,7 @@ void AddViews(std::vector<Case>& cases) {
                    },
                    [](TensorSpan in) {
                      const Tensor destination = Mul(in[0], 2.0);
-                     const Tensor before = Mul(destination, in[0]);
+                     const Tensor before = Add(destination, in[0]);
                      CopyInto(destination, in[1]);
                      return std::vector<Tensor>{destination, before};
                    }});
