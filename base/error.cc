@@ -45,9 +45,7 @@ Error DeadlineExceededError(absl::string_view message) {
 Error UnavailableError(absl::string_view message) {
   return Error(absl::StatusCode::kUnavailable, message);
 }
-Error AbortedError(absl::string_view message) {
-  return Error(absl::StatusCode::kAborted, message);
-}
+Error AbortedError(absl::string_view message) { return Error(absl::StatusCode::kAborted, message); }
 Error InternalError(absl::string_view message) {
   return Error(absl::StatusCode::kInternal, message);
 }

@@ -49,8 +49,8 @@ std::vector<std::string> ListFiles(const std::string& folder, const ByteTextOpti
     it.increment(failure);
   }
   if (failure) {
-    throw FailedPreconditionError(absl::StrCat("ByteText: cannot read folder ", folder, ": ",
-                                               failure.message()));
+    throw FailedPreconditionError(
+        absl::StrCat("ByteText: cannot read folder ", folder, ": ", failure.message()));
   }
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -93,8 +93,8 @@ void ByteText::Map(const std::string& path) {
   }
   File file{nullptr, info.st_size};
   if (file.bytes > 0) {
-    void* data = mmap(nullptr, static_cast<size_t>(file.bytes), PROT_READ, MAP_PRIVATE, descriptor,
-                      0);
+    void* data =
+        mmap(nullptr, static_cast<size_t>(file.bytes), PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (data == MAP_FAILED) {
       const int code = errno;
       close(descriptor);
@@ -118,8 +118,8 @@ ByteText::~ByteText() {
 
 void ByteText::Read(int64_t begin, int64_t count, uint8_t* out) const {
   if (begin < 0 || count < 0 || begin > size_bytes() || count > size_bytes() - begin) {
-    throw OutOfRangeError(absl::StrCat("ByteText::Read: ", count, " bytes at ", begin, " of ",
-                                       size_bytes()));
+    throw OutOfRangeError(
+        absl::StrCat("ByteText::Read: ", count, " bytes at ", begin, " of ", size_bytes()));
   }
   size_t file = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), begin) -
                                     starts_.begin() - 1);
@@ -148,8 +148,8 @@ ByteTextDataset::ByteTextDataset(std::shared_ptr<const ByteText> text, int64_t b
     : text_(std::move(text)), block_(block) {
   if (!text_) throw InvalidArgumentError("ByteTextDataset: no text given");
   if (block < 1 || block >= kChunkBytes) {
-    throw InvalidArgumentError(absl::StrCat("ByteTextDataset: block ", block, "; give 1 to ",
-                                            kChunkBytes - 1));
+    throw InvalidArgumentError(
+        absl::StrCat("ByteTextDataset: block ", block, "; give 1 to ", kChunkBytes - 1));
   }
   const int64_t size = text_->size_bytes();
   for (int64_t begin = 0, chunk = 0; begin < size; begin += kChunkBytes, ++chunk) {
@@ -160,13 +160,14 @@ ByteTextDataset::ByteTextDataset(std::shared_ptr<const ByteText> text, int64_t b
     first_row_.push_back(first_row_.back() + windows);
   }
   if (this->size() == 0) {
-    throw InvalidArgumentError(absl::StrCat(
-        "ByteTextDataset: ", size, " bytes have no ",
-        part == TextPart::kValidation ? "validation" : "training", " window of ", block + 1,
-        " bytes; ", part == TextPart::kValidation
-                        ? absl::StrCat("a held-out chunk needs more than ",
-                                       kChunkBytes * (kValidationEvery - 1), " bytes of text")
-                        : "give more text or a smaller block"));
+    throw InvalidArgumentError(
+        absl::StrCat("ByteTextDataset: ", size, " bytes have no ",
+                     part == TextPart::kValidation ? "validation" : "training", " window of ",
+                     block + 1, " bytes; ",
+                     part == TextPart::kValidation
+                         ? absl::StrCat("a held-out chunk needs more than ",
+                                        kChunkBytes * (kValidationEvery - 1), " bytes of text")
+                         : "give more text or a smaller block"));
   }
 }
 

@@ -27,8 +27,8 @@ struct ByteTextOptions {
 // the other. Immutable and thread-safe; the files must not change while mapped.
 class ByteText {
  public:
-  // Throws NotFound (no such path, no file matches), FailedPrecondition (unreadable), InvalidArgument
-  // (no bytes in it). Links to folders are not followed.
+  // Throws NotFound (no such path, no file matches), FailedPrecondition (unreadable),
+  // InvalidArgument (no bytes in it). Links to folders are not followed.
   static std::shared_ptr<const ByteText> Open(const std::string& path,
                                               const ByteTextOptions& options = {});
   ~ByteText();

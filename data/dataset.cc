@@ -81,8 +81,8 @@ TensorDataset::TensorDataset(NamedTensors columns) : columns_(std::move(columns)
   if (columns_.empty()) throw InvalidArgumentError("TensorDataset: no tensors given");
   for (const auto& [name, tensor] : columns_) {
     if (tensor.rank() == 0) {
-      throw InvalidArgumentError(absl::StrCat("TensorDataset: '", name,
-                                              "' has no dimensions; the first one counts rows"));
+      throw InvalidArgumentError(
+          absl::StrCat("TensorDataset: '", name, "' has no dimensions; the first one counts rows"));
     }
     if (tensor.size(0) != columns_[0].second.size(0)) {
       throw InvalidArgumentError(absl::StrCat(
@@ -100,10 +100,10 @@ NamedTensors TensorDataset::Get(int64_t index, SampleContext&) const {
   NamedTensors row;
   for (const auto& [name, tensor] : columns_) {
     const TensorImpl& impl = tensor.impl();
-    row.Insert(name, Tensor(MakeRef<TensorImpl>(
-                         impl.storage, ShapeSpan(impl.shape).subspan(1),
-                         ShapeSpan(impl.strides).subspan(1), impl.offset + index * impl.strides[0],
-                         impl.dtype, impl.device)));
+    row.Insert(name, Tensor(MakeRef<TensorImpl>(impl.storage, ShapeSpan(impl.shape).subspan(1),
+                                                ShapeSpan(impl.strides).subspan(1),
+                                                impl.offset + index * impl.strides[0], impl.dtype,
+                                                impl.device)));
   }
   return row;
 }

@@ -53,9 +53,8 @@ std::string PositionBytes(size_t count) {
 }
 
 TEST(TensorDatasetTest, RowsAreViewsAndStackBack) {
-  const TensorDataset dataset(
-      {{"inputs", FromVector<float>({0, 1, 2, 3, 4, 5}, {3, 2})},
-       {"labels", FromVector<int64_t>({7, 8, 9}, {3})}});
+  const TensorDataset dataset({{"inputs", FromVector<float>({0, 1, 2, 3, 4, 5}, {3, 2})},
+                               {"labels", FromVector<int64_t>({7, 8, 9}, {3})}});
   ASSERT_EQ(dataset.size(), 3);
   SampleContext context;
   std::vector<NamedTensors> rows = {dataset.Get(2, context), dataset.Get(0, context)};
@@ -69,8 +68,8 @@ TEST(TensorDatasetTest, RowsAreViewsAndStackBack) {
 
 TEST(TensorDatasetTest, StridedColumnsStackInTheirOwnOrder) {
   Tensor base = FromVector<float>({0, 1, 2, 3, 4, 5}, {2, 3});
-  Tensor transposed(MakeRef<TensorImpl>(base.storage(), Shape{3, 2}, Strides{1, 3}, 0,
-                                        base.dtype(), base.device()));
+  Tensor transposed(MakeRef<TensorImpl>(base.storage(), Shape{3, 2}, Strides{1, 3}, 0, base.dtype(),
+                                        base.device()));
   const TensorDataset dataset({{"x", transposed}});
   SampleContext context;
   std::vector<NamedTensors> rows = {dataset.Get(1, context), dataset.Get(2, context)};
@@ -79,7 +78,9 @@ TEST(TensorDatasetTest, StridedColumnsStackInTheirOwnOrder) {
 
 TEST(TensorDatasetTest, BadInputIsNamed) {
   EXPECT_EQ(ErrorOf([] { TensorDataset({}); }).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ErrorOf([] { TensorDataset({{"x", FromVector<float>({1}, {})}}); }).code(),
+  EXPECT_EQ(ErrorOf([] {
+              TensorDataset({{"x", FromVector<float>({1}, {})}});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf([] {
               TensorDataset({{"x", FromVector<float>({1, 2}, {2})},
@@ -137,8 +138,7 @@ TEST(ByteTextTest, FoldersAreJoinedInPathOrder) {
 
 TEST(ByteTextTest, BadPathsAreNamed) {
   const std::string folder = NewFolder();
-  EXPECT_EQ(ErrorOf([&] { ByteText::Open(folder + "/none"); }).code(),
-            absl::StatusCode::kNotFound);
+  EXPECT_EQ(ErrorOf([&] { ByteText::Open(folder + "/none"); }).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ErrorOf([&] { ByteText::Open(folder); }).code(), absl::StatusCode::kNotFound);
   Write(folder + "/empty", "");
   EXPECT_EQ(ErrorOf([&] { ByteText::Open(folder); }).code(), absl::StatusCode::kInvalidArgument);

@@ -95,8 +95,7 @@ class DataLoader::Pass {
   NamedTensors MakeBatch(int64_t number) const {
     CategoryScope category(MemoryCategory::kData);
     const int64_t begin = number * options_.batch_size;
-    const int64_t end =
-        std::min(begin + options_.batch_size, static_cast<int64_t>(rows_.size()));
+    const int64_t end = std::min(begin + options_.batch_size, static_cast<int64_t>(rows_.size()));
     std::vector<NamedTensors> rows;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t index = rows_[static_cast<size_t>(i)];

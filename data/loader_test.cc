@@ -118,7 +118,8 @@ TEST(DistributedSamplerTest, BadInput) {
     return ErrorOf([&] {
              const SamplerOptions options{.rank = rank, .world_size = world_size};
              DistributedSampler(size, options);
-           }).code();
+           })
+        .code();
   };
   EXPECT_EQ(code(-1, 0, 1), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(1, 2, 2), absl::StatusCode::kInvalidArgument);
@@ -136,8 +137,8 @@ TEST(DataLoaderTest, EpochsShuffleAnewAndRepeatOnRequest) {
   const auto dataset = std::make_shared<IndexDataset>(8);
   for (int64_t rank = 0; rank < 2; ++rank) {
     samplers.push_back(Sampler(8, {.rank = rank, .world_size = 2, .seed = 3}));
-    loaders.push_back(std::make_unique<DataLoader>(dataset, samplers.back(),
-                                                   DataLoaderOptions{.batch_size = 3}));
+    loaders.push_back(
+        std::make_unique<DataLoader>(dataset, samplers.back(), DataLoaderOptions{.batch_size = 3}));
   }
   std::vector<std::vector<int64_t>> orders;
   for (int epoch = 0; epoch < 3; ++epoch) {

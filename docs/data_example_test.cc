@@ -48,8 +48,8 @@ TEST(DataExample, TrainsAnMlpOnRows) {
   ManualSeed(1);
   NamedTensors rows = Quadrants(600);
   auto dataset = std::make_shared<data::TensorDataset>(rows);
-  auto sampler = std::make_shared<data::DistributedSampler>(
-      dataset->size(), data::SamplerOptions{.seed = 1});
+  auto sampler =
+      std::make_shared<data::DistributedSampler>(dataset->size(), data::SamplerOptions{.seed = 1});
   data::DataLoader loader(dataset, sampler, {.batch_size = 20, .threads = 2});
 
   models::Mlp model({.sizes = {2, 16, 4}});

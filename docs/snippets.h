@@ -9,8 +9,9 @@
 
 namespace lockstep::docs {
 
-// Fails the current test for each ```cpp block of the page `markdown` that does not occur as it is in
-// the source file `source` (white space aside), and when there is no block at all. Paths are relative to the root of the tree.
+// Fails the current test for each ```cpp block of the page `markdown` that does not occur as it is
+// in the source file `source` (white space aside), and when there is no block at all. Paths are
+// relative to the root of the tree.
 void ExpectSnippetsCompiled(const std::string& markdown, const std::string& source);
 
 }  // namespace lockstep::docs

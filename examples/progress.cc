@@ -40,8 +40,7 @@ Progress::Progress(int64_t first_step, int64_t total_steps, int64_t line_every)
 
 std::string Progress::TimeLeft(int64_t step) const {
   if (step <= first_step_) return "?";
-  const double each =
-      since_start_.ElapsedSeconds() / static_cast<double>(step - first_step_);
+  const double each = since_start_.ElapsedSeconds() / static_cast<double>(step - first_step_);
   return HumanTime(each * static_cast<double>(std::max<int64_t>(total_steps_ - step, 0)));
 }
 

@@ -113,8 +113,8 @@ void TrainConfig::Resolve() {
   Require(ranks <= batch, "ranks", ranks,
           absl::StrCat("are more than the rows of a step; use --batch=", ranks, " or more"));
   Require(batch % ranks == 0, "batch", batch,
-          absl::StrCat("rows do not split evenly over --ranks=", ranks, "; use --batch=",
-                       (batch / ranks + 1) * ranks));
+          absl::StrCat("rows do not split evenly over --ranks=", ranks,
+                       "; use --batch=", (batch / ranks + 1) * ranks));
   Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
   Require(seed >= 0, "seed", seed, "give a number >= 0");
   Require(save_every >= 0, "save_every", save_every,
@@ -161,8 +161,11 @@ void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
                     const std::vector<std::string>& given) {
   const auto check = [&](const char* flag, const auto& before, const auto& now) {
     if (std::find(given.begin(), given.end(), flag) == given.end() || before == now) return;
-    throw InvalidArgumentError(absl::StrCat("--", flag, "=", now, ": the state to resume was made "
-                                            "with ", before, "; leave the flag out, or start anew "
+    throw InvalidArgumentError(absl::StrCat("--", flag, "=", now,
+                                            ": the state to resume was made "
+                                            "with ",
+                                            before,
+                                            "; leave the flag out, or start anew "
                                             "without --resume"));
   };
   check("model", saved.model, asked.model);

@@ -43,8 +43,8 @@ struct TrainConfig {
   int64_t keep = 3;
   std::string resume;  // path of the state to go on from; empty: start anew
 
-  // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag, its
-  // value and what to give.
+  // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag,
+  // its value and what to give.
   void Resolve();
   models::Gpt2Config ModelConfig() const;
 
@@ -61,9 +61,9 @@ struct TrainConfig {
   static void VisitFields(Self& self, Visitor&& visit);
 };
 
-// Throws InvalidArgument when `asked` (flags given by the user) contradicts what `saved` was trained
-// with in a way that would make it another training: model sizes, batch, learning rate, seed.
-// `given` names the flags that the user set.
+// Throws InvalidArgument when `asked` (flags given by the user) contradicts what `saved` was
+// trained with in a way that would make it another training: model sizes, batch, learning rate,
+// seed. `given` names the flags that the user set.
 void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
                     const std::vector<std::string>& given);
 

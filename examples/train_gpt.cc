@@ -56,15 +56,16 @@ ABSL_FLAG(int64_t, threads_per_rank, 0, "Threads an op may use. 0: processors / 
 namespace lockstep::examples {
 namespace {
 
-constexpr const char* kFlagNames[] = {"data",  "extensions", "strategy", "ranks",      "model",
-                                      "layers", "heads",     "width",    "block",      "steps",
-                                      "batch", "lr",         "seed",     "out",        "resume",
-                                      "save_every", "keep",  "threads_per_rank"};
+constexpr const char* kFlagNames[] = {
+    "data",  "extensions", "strategy", "ranks",      "model", "layers",
+    "heads", "width",      "block",    "steps",      "batch", "lr",
+    "seed",  "out",        "resume",   "save_every", "keep",  "threads_per_rank"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
 
 void PrintHelp() {
-  std::printf("Trains a byte-level GPT on text, on several ranks of this machine.\n\n"
-              "  ./bazelw run //examples:train_gpt -- [flags]\n\n");
+  std::printf(
+      "Trains a byte-level GPT on text, on several ranks of this machine.\n\n"
+      "  ./bazelw run //examples:train_gpt -- [flags]\n\n");
   for (const char* name : kFlagNames) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
     const std::string value = flag->DefaultValue();
@@ -178,8 +179,8 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;
-  config.out = Given(given, "out") ? asked.out
-                                   : std::filesystem::path(found.path).parent_path().string();
+  config.out =
+      Given(given, "out") ? asked.out : std::filesystem::path(found.path).parent_path().string();
   config.resume = found.path;
   return config;
 }
@@ -192,7 +193,8 @@ TrainConfig MakeConfig(const std::vector<std::string>& given) {
   } else if (config.out.empty()) {
     config.out = FreeRunFolder();
   } else if (!state::ListTrainingStates(config.out).empty()) {
-    throw AlreadyExistsError(absl::StrCat("--out=", config.out, ": has training states already; go "
+    throw AlreadyExistsError(absl::StrCat("--out=", config.out,
+                                          ": has training states already; go "
                                           "on with --resume=latest, or give another folder"));
   }
   config.Resolve();

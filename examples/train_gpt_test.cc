@@ -63,7 +63,8 @@ class Process {
     dup2(open(out_.c_str(), O_CREAT | O_WRONLY, 0644), STDOUT_FILENO);
     dup2(open(err_.c_str(), O_CREAT | O_WRONLY, 0644), STDERR_FILENO);
     std::vector<char*> argv = {const_cast<char*>(program.c_str())};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     execv(program.c_str(), argv.data());
     _exit(127);
@@ -320,7 +321,8 @@ TEST(TrainGptTest, TheFirstSignalSavesOnAllRanksAndExitsZero) {
     const std::string folder = NewFolder();
     WriteText(folder);
     Process process(Tiny({"--data=text.txt", "--steps=1000000", "--save_every=0", "--out=run",
-                          absl::StrCat("--seed=", getpid())}), folder);
+                          absl::StrCat("--seed=", getpid())}),
+                    folder);
     ASSERT_TRUE(process.WaitForOutput("step 100/")) << process.err();
     process.Signal(number);
     EXPECT_EQ(process.Wait(), 0) << process.err();
@@ -337,7 +339,8 @@ TEST(TrainGptTest, TheSecondSignalEndsAtOnceAndLeavesNoProcess) {
   WriteText(folder);
   // A model that needs long for a step, so that the second signal comes before the border.
   Process process({"--data=text.txt", "--layers=2", "--heads=2", "--width=256", "--block=256",
-                   "--batch=64", "--steps=1000000", "--out=run"}, folder);
+                   "--batch=64", "--steps=1000000", "--out=run"},
+                  folder);
   ASSERT_TRUE(process.WaitForOutput("states: ")) << process.err();
   process.Signal(SIGTERM);
   process.Signal(SIGINT);

@@ -70,8 +70,7 @@ NamedTensors Decayed(const NamedTensors& parameters, bool matrices) {
 
 std::vector<optim::ParameterGroup<optim::AdamWOptions>> Groups(const NamedTensors& parameters,
                                                                double lr) {
-  const optim::AdamWOptions matrices{
-      .lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
+  const optim::AdamWOptions matrices{.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
   optim::AdamWOptions vectors = matrices;
   vectors.weight_decay = 0;
   return {{Decayed(parameters, true), matrices}, {Decayed(parameters, false), vectors}};
@@ -252,8 +251,11 @@ class Trainer {
 
   void Restore(const state::TrainingState& state) {
     if (state.Integer("data.fingerprint") != static_cast<int64_t>(text_->Fingerprint())) {
-      throw InvalidArgumentError(absl::StrCat("--data=", config_.data, ": its bytes are not those "
-                                              "that ", config_.resume, " was trained on; give that "
+      throw InvalidArgumentError(absl::StrCat("--data=", config_.data,
+                                              ": its bytes are not those "
+                                              "that ",
+                                              config_.resume,
+                                              " was trained on; give that "
                                               "data, or start anew without --resume"));
     }
     model_->LoadStateDict(state.model);
@@ -281,16 +283,19 @@ class Trainer {
                 config_.data.c_str(), static_cast<long long>(text_->file_count()),
                 HumanBytes(text_->size_bytes()).c_str(), static_cast<long long>(train_->size()),
                 static_cast<long long>(validation_->size()), static_cast<long long>(config_.block));
-    std::printf("model: GPT-2 over bytes, %lld layers, %lld heads, width %lld, block %lld, %lld parameters\n",
-                static_cast<long long>(config_.layers), static_cast<long long>(config_.heads),
-                static_cast<long long>(config_.width), static_cast<long long>(config_.block),
-                static_cast<long long>(model_->ParameterCount()));
+    std::printf(
+        "model: GPT-2 over bytes, %lld layers, %lld heads, width %lld, block %lld, %lld "
+        "parameters\n",
+        static_cast<long long>(config_.layers), static_cast<long long>(config_.heads),
+        static_cast<long long>(config_.width), static_cast<long long>(config_.block),
+        static_cast<long long>(model_->ParameterCount()));
     std::printf("strategy: %s, %d rank%s of %d thread%s, backend %s\n", config_.strategy.c_str(),
                 world_->size(), world_->size() == 1 ? "" : "s", IntraOpThreads(),
                 IntraOpThreads() == 1 ? "" : "s", std::string(world_->backend()).c_str());
-    std::printf("training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g\n",
-                static_cast<long long>(config_.steps), static_cast<long long>(config_.batch),
-                config_.lr, static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm);
+    std::printf(
+        "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g\n",
+        static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
+        static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm);
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
                   static_cast<long long>(step_));
@@ -307,8 +312,8 @@ class Trainer {
     for (char c : prompt) ids.push_back(static_cast<uint8_t>(c));
     if (static_cast<int64_t>(ids.size()) > config_.block) ids.resize(1);
     std::string text = prompt;
-    for (int64_t id : model_->Generate(ids, kSampleBytes,
-                                       {.temperature = 0.7, .top_k = 40, .generator = &generator})) {
+    for (int64_t id : model_->Generate(
+             ids, kSampleBytes, {.temperature = 0.7, .top_k = 40, .generator = &generator})) {
       // Control bytes of an early model would garble the terminal.
       const char c = static_cast<char>(id);
       text += c == '\n' || c == '\t' || (c >= ' ' && c < 127) ? c : '?';
@@ -325,12 +330,13 @@ class Trainer {
     std::printf("resume: %s\n",
                 ResumeCommand(state_path_, step_ >= config_.steps ? 2 * config_.steps : 0).c_str());
     const double seconds = std::max(training_seconds_, 1e-9);
-    std::printf("summary: strategy=%s ranks=%d steps=%lld tokens_per_second=%.0f "
-                "validation_loss=%.4f communication_share=%.4f peak_bytes_per_rank=%lld\n",
-                config_.strategy.c_str(), world_->size(), static_cast<long long>(step_),
-                TokensPerStep() * static_cast<double>(steps_done) / seconds, validation_loss,
-                steps_done > 0 ? communication_seconds / seconds : 0.0,
-                static_cast<long long>(peak.Item<int64_t>()));
+    std::printf(
+        "summary: strategy=%s ranks=%d steps=%lld tokens_per_second=%.0f "
+        "validation_loss=%.4f communication_share=%.4f peak_bytes_per_rank=%lld\n",
+        config_.strategy.c_str(), world_->size(), static_cast<long long>(step_),
+        TokensPerStep() * static_cast<double>(steps_done) / seconds, validation_loss,
+        steps_done > 0 ? communication_seconds / seconds : 0.0,
+        static_cast<long long>(peak.Item<int64_t>()));
     std::fflush(stdout);
   }
 

@@ -20,8 +20,7 @@ namespace {
 
 Error SystemError(absl::string_view what, const std::string& path) {
   const int code = errno;
-  const std::string message = absl::StrCat("cannot ", what, " '", path, "': ",
-                                           std::strerror(code));
+  const std::string message = absl::StrCat("cannot ", what, " '", path, "': ", std::strerror(code));
   return code == ENOENT ? NotFoundError(message) : FailedPreconditionError(message);
 }
 

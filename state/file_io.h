@@ -13,8 +13,8 @@
 namespace lockstep::state {
 
 // A file being written under a temporary name beside `path`. Unless Publish() is reached, the
-// temporary file is removed and `path` stays as it was. All throw FailedPrecondition with the path and
-// the system's reason.
+// temporary file is removed and `path` stays as it was. All throw FailedPrecondition with the path
+// and the system's reason.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

@@ -28,27 +28,35 @@ constexpr char kChecksumKey[] = "lockstep.xxh64";
 
 const char* DTypeCode(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return "F32";
-    case DType::kBFloat16: return "BF16";
-    case DType::kFloat16: return "F16";
-    case DType::kFloat64: return "F64";
-    case DType::kInt64: return "I64";
-    case DType::kInt32: return "I32";
-    case DType::kUInt8: return "U8";
-    case DType::kBool: break;
+    case DType::kFloat32:
+      return "F32";
+    case DType::kBFloat16:
+      return "BF16";
+    case DType::kFloat16:
+      return "F16";
+    case DType::kFloat64:
+      return "F64";
+    case DType::kInt64:
+      return "I64";
+    case DType::kInt32:
+      return "I32";
+    case DType::kUInt8:
+      return "U8";
+    case DType::kBool:
+      break;
   }
   return "BOOL";
 }
 
 void CheckWritable(const NamedTensors& tensors, const Metadata& metadata) {
   if (metadata.count(kChecksumKey) != 0) {
-    throw InvalidArgumentError(absl::StrCat("WriteSafetensors: metadata key '", kChecksumKey,
-                                            "' is reserved"));
+    throw InvalidArgumentError(
+        absl::StrCat("WriteSafetensors: metadata key '", kChecksumKey, "' is reserved"));
   }
   for (const auto& [name, tensor] : tensors) {
     if (name == "__metadata__" || name.empty()) {
-      throw InvalidArgumentError(absl::StrCat("WriteSafetensors: '", name,
-                                              "' cannot be a tensor's name"));
+      throw InvalidArgumentError(
+          absl::StrCat("WriteSafetensors: '", name, "' cannot be a tensor's name"));
     }
     const DeviceType type = tensor.device().type;
     if (type != DeviceType::kCpu && type != DeviceType::kHost) {
@@ -59,8 +67,7 @@ void CheckWritable(const NamedTensors& tensors, const Metadata& metadata) {
 }
 
 // The length and the JSON, padded so that the data begins at a multiple of 8.
-std::string MakeHeader(const NamedTensors& tensors, const Metadata& metadata,
-                       uint64_t checksum) {
+std::string MakeHeader(const NamedTensors& tensors, const Metadata& metadata, uint64_t checksum) {
   nlohmann::ordered_json json;
   for (const auto& [key, value] : metadata) json["__metadata__"][key] = value;
   json["__metadata__"][kChecksumKey] = absl::StrFormat("%016x", checksum);
@@ -75,7 +82,8 @@ std::string MakeHeader(const NamedTensors& tensors, const Metadata& metadata,
   std::string text = json.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
   std::string header(8, '\0');
-  for (int i = 0; i < 8; ++i) header[static_cast<size_t>(i)] = static_cast<char>(text.size() >> 8 * i);
+  for (int i = 0; i < 8; ++i)
+    header[static_cast<size_t>(i)] = static_cast<char>(text.size() >> 8 * i);
   return header + text;
 }
 
@@ -100,8 +108,8 @@ class SafetensorsFile::Mapping {
     const int code = errno;
     close(descriptor);
     if (!regular || data_ == MAP_FAILED) {
-      throw FailedPreconditionError(absl::StrCat("cannot read '", path, "': ",
-                                                 regular ? std::strerror(code) : "not a file"));
+      throw FailedPreconditionError(
+          absl::StrCat("cannot read '", path, "': ", regular ? std::strerror(code) : "not a file"));
     }
   }
   ~Mapping() {

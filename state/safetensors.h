@@ -9,9 +9,9 @@
 //
 // Layout: 8 bytes length N of the header (little endian); N bytes of JSON, an object of
 // name -> {"dtype", "shape", "data_offsets": [begin, end]} and optionally "__metadata__" -> object
-// of strings; then the data. A file is validated whole before any tensor is made: lengths against the
-// file, offsets against shapes and dtypes with overflow checks, no overlap and no hole, unique names.
-// Source: the format description of the safetensors project, version 0.4.
+// of strings; then the data. A file is validated whole before any tensor is made: lengths against
+// the file, offsets against shapes and dtypes with overflow checks, no overlap and no hole, unique
+// names. Source: the format description of the safetensors project, version 0.4.
 #ifndef LOCKSTEP_STATE_SAFETENSORS_H_
 #define LOCKSTEP_STATE_SAFETENSORS_H_
 
@@ -49,9 +49,9 @@ struct SafetensorsHeader {
 // The largest header that is accepted, as in the reference implementation.
 inline constexpr int64_t kMaximumHeaderBytes = 100 << 20;
 
-// Parses the beginning of a file of `file_bytes` bytes, of which `prefix` holds at least the header.
-// Throws DataLoss naming the tensor and what is wrong. Allocates no more than a small multiple of
-// the header's size.
+// Parses the beginning of a file of `file_bytes` bytes, of which `prefix` holds at least the
+// header. Throws DataLoss naming the tensor and what is wrong. Allocates no more than a small
+// multiple of the header's size.
 SafetensorsHeader ParseSafetensorsHeader(absl::string_view prefix, int64_t file_bytes);
 
 // An open file, mapped into memory. Immutable and thread-safe.
@@ -81,10 +81,11 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-// Writes `tensors` (of any strides, on CPU or host devices) to `path`, which is replaced at once when
-// everything is on disk: a crash leaves the old file or the new one. Adds a checksum of the data to
-// the metadata under "lockstep.xxh64". Throws InvalidArgument (a reserved or repeated name, a meta
-// tensor), FailedPrecondition (cannot write: the message has the path and the system's reason).
+// Writes `tensors` (of any strides, on CPU or host devices) to `path`, which is replaced at once
+// when everything is on disk: a crash leaves the old file or the new one. Adds a checksum of the
+// data to the metadata under "lockstep.xxh64". Throws InvalidArgument (a reserved or repeated name,
+// a meta tensor), FailedPrecondition (cannot write: the message has the path and the system's
+// reason).
 void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
 

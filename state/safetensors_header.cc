@@ -33,8 +33,8 @@ Error Damaged(absl::string_view what) {
   return DataLossError(absl::StrCat("safetensors header: ", what));
 }
 
-// Receives the parser's events. Depth 1 is the file's object, 2 a tensor's (or the metadata's), 3 an
-// array of numbers; anything deeper or elsewhere is refused.
+// Receives the parser's events. Depth 1 is the file's object, 2 a tensor's (or the metadata's), 3
+// an array of numbers; anything deeper or elsewhere is refused.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   SafetensorsHeader header;

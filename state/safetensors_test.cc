@@ -112,8 +112,7 @@ TEST(SafetensorsTest, FilesOfOtherProgramsNeedNoChecksumOrOrder) {
   const std::string json =
       "{" + Entry("b", "I32", "[1]", "[8,12]") + "," + Entry("a", "F32", "[2]", "[0,8]") + "}  ";
   const std::string file = FileOf(json, 12);
-  const SafetensorsHeader header =
-      ParseSafetensorsHeader(file, static_cast<int64_t>(file.size()));
+  const SafetensorsHeader header = ParseSafetensorsHeader(file, static_cast<int64_t>(file.size()));
   ASSERT_EQ(header.entries.size(), 2u);
   EXPECT_EQ(header.entries[0].name, "a");
   EXPECT_EQ(header.entries[1].shape, Shape{1});
@@ -147,15 +146,18 @@ TEST(SafetensorsTest, HostileHeadersAreRefusedWithTheReason) {
       {FileOf("{" + Entry("x", "F32", "[18446744073709551615]", "[0,4]") + "}", 4), "2^63"},
       {FileOf("{" + Entry("x", "F32", "[1]", "[0,8]") + "}", 4), "but the file has 4"},
       {FileOf("{" + good + "," + Entry("y", "F32", "[1]", "[0,4]") + "}", 4), "overlap"},
-      {FileOf("{" + Entry("x", "F32", "[2]", "[0,8]") + "," + Entry("y", "F32", "[1]", "[4,8]") +
-                  "}", 8), "overlap"},
+      {FileOf(
+           "{" + Entry("x", "F32", "[2]", "[0,8]") + "," + Entry("y", "F32", "[1]", "[4,8]") + "}",
+           8),
+       "overlap"},
       {FileOf("{" + good + "," + Entry("y", "F32", "[1]", "[8,12]") + "}", 12), "hole"},
       {FileOf("{" + good + "}", 8), "the tensors take 4 bytes"},
       {FileOf("{" + good + "}", 3), "but the file has 3"},
       {FileOf("{" + Entry("x", "F99", "[1]", "[0,4]") + "}", 4), "dtype 'F99'"},
       {FileOf("{" + good + "," + good + "}", 4), "second time"},
       {FileOf("{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
-              4), "repeated"},
+              4),
+       "repeated"},
       {FileOf("{\"x\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4), "without"},
       {FileOf("{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":[1]}}", 4),
        "array"},
@@ -163,7 +165,8 @@ TEST(SafetensorsTest, HostileHeadersAreRefusedWithTheReason) {
       {FileOf("{" + Entry("x", "F32", "[[1]]", "[0,4]") + "}", 4), "array"},
       {FileOf("{" + Entry("x", "F32", "[1]", "[0,4,8]") + "}", 4), "3 offsets"},
       {FileOf("{" + Entry("x", "F32", "[" + absl::StrJoin(dimensions, ",") + "]", "[0,4]") + "}",
-              4), "more than 64"},
+              4),
+       "more than 64"},
       {FileOf("{\"x\":" + deep, 0), "array"},
       {FileOf("{\"x\":null}", 0), "null"},
       {FileOf("{\"__metadata__\":{\"a\":1}}", 0), "number"},
@@ -183,8 +186,8 @@ TEST(SafetensorsTest, HostileHeadersAreRefusedWithTheReason) {
 // Any one bit of a small file flipped: read as something valid inside the file, or refused.
 TEST(SafetensorsTest, EveryFlippedBitIsHandled) {
   const std::string path = NewFolder() + "/t.safetensors";
-  WriteSafetensors(path, {{"x", FromVector<float>({1, 2, 3}, {3})},
-                          {"y", FromVector<int64_t>({1}, {1})}});
+  WriteSafetensors(
+      path, {{"x", FromVector<float>({1, 2, 3}, {3})}, {"y", FromVector<int64_t>({1}, {1})}});
   const std::string bytes = ReadFile(path, 1 << 20);
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     std::string changed = bytes;
@@ -193,8 +196,7 @@ TEST(SafetensorsTest, EveryFlippedBitIsHandled) {
       const SafetensorsHeader header =
           ParseSafetensorsHeader(changed, static_cast<int64_t>(changed.size()));
       for (const auto& entry : header.entries) {
-        ASSERT_LE(entry.end_bytes + header.data_begin_bytes,
-                  static_cast<int64_t>(changed.size()));
+        ASSERT_LE(entry.end_bytes + header.data_begin_bytes, static_cast<int64_t>(changed.size()));
       }
     } catch (const Error& error) {
       ASSERT_EQ(error.code(), absl::StatusCode::kDataLoss) << error.what();
@@ -209,13 +211,17 @@ TEST(SafetensorsTest, AFailedWriteLeavesTheOldFile) {
   const std::string folder = NewFolder();
   const std::string path = folder + "/t.safetensors";
   WriteSafetensors(path, {{"x", FromVector<float>({1}, {1})}});
-  EXPECT_EQ(ErrorOf([&] { WriteSafetensors(path, {{"x", Empty({3}, {.device = kMeta})}}); }).code(),
+  EXPECT_EQ(ErrorOf([&] {
+              WriteSafetensors(path, {{"x", Empty({3}, {.device = kMeta})}});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf([&] {
               WriteSafetensors(path, {{"__metadata__", FromVector<float>({1}, {1})}});
             }).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ErrorOf([&] { WriteSafetensors(path, {}, {{"lockstep.xxh64", "0"}}); }).code(),
+  EXPECT_EQ(ErrorOf([&] {
+              WriteSafetensors(path, {}, {{"lockstep.xxh64", "0"}});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(SafetensorsFile::Open(path).Load("x").Item<float>(), 1);
   EXPECT_EQ(ErrorOf([&] { WriteSafetensors(folder + "/none/t", {}); }).code(),

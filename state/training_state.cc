@@ -35,16 +35,14 @@ constexpr char kStateFile[] = "state.json";
 constexpr const char* kTensorFiles[] = {"model.safetensors", "optimizer.safetensors"};
 constexpr int64_t kMaximumJsonBytes = 16 << 20;
 
-std::string Checksum(const std::string& path) {
-  return absl::StrFormat("%016x", HashFile(path));
-}
+std::string Checksum(const std::string& path) { return absl::StrFormat("%016x", HashFile(path)); }
 
 // The step of a state's folder name, or -1.
 int64_t StepOf(const fs::path& path) {
   const std::string name = path.filename().string();
   int64_t step = -1;
-  const absl::string_view digits = absl::string_view(name).substr(
-      std::min(name.size(), sizeof(kPrefix) - 1));
+  const absl::string_view digits =
+      absl::string_view(name).substr(std::min(name.size(), sizeof(kPrefix) - 1));
   if (!absl::StartsWith(name, kPrefix) || digits.size() < 8 || !absl::SimpleAtoi(digits, &step)) {
     return -1;
   }
@@ -78,8 +76,10 @@ class TemporaryFolder {
                                                  root, "': ", std::strerror(errno)));
     }
     // mkdtemp allows the owner only; a state is as readable as any other file of the run.
-    fs::permissions(path_, fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
-                               fs::perms::others_exec, fs::perm_options::add);
+    fs::permissions(path_,
+                    fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
+                        fs::perms::others_exec,
+                    fs::perm_options::add);
   }
   ~TemporaryFolder() { RemoveQuietly(path_); }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -92,8 +92,8 @@ class TemporaryFolder {
     SyncFolder(path_);
     const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
     if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), flags) != 0) {
-      throw FailedPreconditionError(absl::StrCat("SaveTrainingState: cannot publish '", target,
-                                                 "': ", std::strerror(errno)));
+      throw FailedPreconditionError(
+          absl::StrCat("SaveTrainingState: cannot publish '", target, "': ", std::strerror(errno)));
     }
     SyncFolder(fs::path(target).parent_path().string());
   }
@@ -106,12 +106,12 @@ template <typename T>
 const T& Get(const TrainingState& state, absl::string_view name, const char* type) {
   const auto found = state.values.find(std::string(name));
   if (found == state.values.end()) {
-    throw DataLossError(absl::StrCat("training state of step ", state.step, " has no value '", name,
-                                     "'"));
+    throw DataLossError(
+        absl::StrCat("training state of step ", state.step, " has no value '", name, "'"));
   }
   if (const T* value = std::get_if<T>(&found->second)) return *value;
-  throw DataLossError(absl::StrCat("training state of step ", state.step, ": value '", name,
-                                   "' is not ", type));
+  throw DataLossError(
+      absl::StrCat("training state of step ", state.step, ": value '", name, "' is not ", type));
 }
 
 Value ValueFromJson(const Json& json, const std::string& name) {
@@ -200,8 +200,8 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
   std::error_code failure;
   fs::create_directories(root, failure);
   if (failure) {
-    throw FailedPreconditionError(absl::StrCat("SaveTrainingState: cannot make '", root, "': ",
-                                               failure.message()));
+    throw FailedPreconditionError(
+        absl::StrCat("SaveTrainingState: cannot make '", root, "': ", failure.message()));
   }
   TemporaryFolder folder(root);
   const NamedTensors* tensors[] = {&state.model, &state.optimizer};
@@ -250,8 +250,10 @@ TrainingState LoadTrainingState(const std::string& path) {
     const std::string file = absl::StrCat(path, "/", kTensorFiles[i]);
     if (!fs::exists(file)) throw DataLossError(absl::StrCat("'", file, "' is missing"));
     if (Checksum(file) != files[kTensorFiles[i]]) {
-      throw DataLossError(absl::StrCat("'", file, "' is damaged, or belongs to another step: its "
-                                       "checksum is not the one in ", kStateFile));
+      throw DataLossError(absl::StrCat("'", file,
+                                       "' is damaged, or belongs to another step: its "
+                                       "checksum is not the one in ",
+                                       kStateFile));
     }
     *tensors[i] = SafetensorsFile::Open(file).LoadAll();
   }

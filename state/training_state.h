@@ -56,9 +56,9 @@ struct SaveOptions {
   int64_t keep = 3;  // newest states left in the root, this one included; 0: all
 };
 // Writes <root>/step-<step>, replacing one of the same step at once, then removes the oldest ones.
-// Returns the path. Until the new state is complete and durable the old ones stay. Only states of this
-// program's naming are ever removed. Throws InvalidArgument (keep < 0, a value that is not finite) and
-// FailedPrecondition (cannot write).
+// Returns the path. Until the new state is complete and durable the old ones stay. Only states of
+// this program's naming are ever removed. Throws InvalidArgument (keep < 0, a value that is not
+// finite) and FailedPrecondition (cannot write).
 std::string SaveTrainingState(const std::string& root, const TrainingState& state,
                               const SaveOptions& options = {});
 

@@ -105,8 +105,8 @@ TEST(TrainingStateTest, KeepsTheNewestAndReplacesTheSameStep) {
   std::ofstream(root + "/notes.txt") << "mine";
   fs::create_directories(root + "/step-x");
   for (int64_t step : {1, 2, 3, 4, 5}) SaveTrainingState(root, StateOf(step), {.keep = 2});
-  EXPECT_EQ(ListTrainingStates(root), (std::vector<std::string>{root + "/step-00000004",
-                                                               root + "/step-00000005"}));
+  EXPECT_EQ(ListTrainingStates(root),
+            (std::vector<std::string>{root + "/step-00000004", root + "/step-00000005"}));
   TrainingState again = StateOf(5);
   again.Set("again", int64_t{1});
   SaveTrainingState(root, again, {.keep = 2});
@@ -203,7 +203,8 @@ TEST(TrainingStateTest, AWriteThatFailsLeavesTheOlderState) {
 
 }  // namespace
 
-// Saves states `first`, first + 1, ... until it is killed; writes a byte to standard output after each.
+// Saves states `first`, first + 1, ... until it is killed; writes a byte to standard output after
+// each.
 [[noreturn]] void SaveForEver(const std::string& root, int64_t first) {
   for (int64_t step = first;; ++step) {
     SaveTrainingState(root, StateOf(step, 20000), {.keep = 2});

@@ -4,8 +4,8 @@
 // Attributes: what of an op call selects code (axes, flags, kinds, sizes). Numbers that may change
 // from call to call are Scalars instead and never part of a cache key.
 //
-// An attribute struct lists its fields once; equality, hash (floats by their bits) and text (printed
-// and parsed) derive from that list:
+// An attribute struct lists its fields once; equality, hash (floats by their bits) and text
+// (printed and parsed) derive from that list:
 //
 //   struct SliceAttributes : AttributesOf<SliceAttributes> {
 //     Dim dim = 0, start = 0, length = 0, step = 1;

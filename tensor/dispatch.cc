@@ -40,8 +40,8 @@ Device OperandDevice(const OpInfo& info, TensorSpan inputs) {
 void CheckInputCount(const OpInfo& info, TensorSpan inputs) {
   if (info.has_lists) return;  // lists may have any length; their rules check
   if (inputs.size() != info.inputs.size()) {
-    throw InvalidArgumentError(absl::StrCat(info.name, ": ", inputs.size(), " inputs; it takes ",
-                                            info.inputs.size()));
+    throw InvalidArgumentError(
+        absl::StrCat(info.name, ": ", inputs.size(), " inputs; it takes ", info.inputs.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() && !info.inputs[i].optional) {
@@ -64,8 +64,8 @@ SpecList InferWith(const OpInfo& info, const OpCall& call, Device device) {
 
 Tensor MakeView(const Tensor& source, const TensorSpec& spec) {
   const TensorImpl& impl = source.impl();
-  return Tensor(MakeRef<TensorImpl>(impl.storage, spec.shape, spec.strides, spec.offset,
-                                    spec.dtype, impl.device));
+  return Tensor(MakeRef<TensorImpl>(impl.storage, spec.shape, spec.strides, spec.offset, spec.dtype,
+                                    impl.device));
 }
 
 Tensor AllocateOutput(const TensorSpec& spec) {
@@ -105,9 +105,10 @@ void CheckInPlace(const OpInfo& info, const OpCall& call, const SpecList& specs)
   }
   const Tensor& target = call.inputs[0];
   if (specs[0].shape != target.shape() || specs[0].dtype != target.dtype()) {
-    throw InvalidArgumentError(absl::StrCat(
-        info.name, " in place: the result is ", DTypeName(specs[0].dtype), ToString(specs[0].shape),
-        " but the tensor to write is ", target.DebugString(), "; use the form that returns a new one"));
+    throw InvalidArgumentError(absl::StrCat(info.name, " in place: the result is ",
+                                            DTypeName(specs[0].dtype), ToString(specs[0].shape),
+                                            " but the tensor to write is ", target.DebugString(),
+                                            "; use the form that returns a new one"));
   }
   CheckWritable(info, target);
 }
@@ -144,8 +145,8 @@ void CopyClobbered(const OpCall& call, size_t written, TensorList& copies) {
     if (!Clobbers(call.inputs[written], call.inputs[i])) continue;
     if (copies.empty()) copies.assign(call.inputs.begin(), call.inputs.end());
     const Scalars no_scalars;
-    copies[i] = RunKernel({OpId::kClone, absl::MakeConstSpan(&call.inputs[i], 1), no_scalars,
-                           EmptyAttributes()})[0];
+    copies[i] = RunKernel(
+        {OpId::kClone, absl::MakeConstSpan(&call.inputs[i], 1), no_scalars, EmptyAttributes()})[0];
   }
 }
 
@@ -167,13 +168,11 @@ void BumpMutated(const OpInfo& info, TensorSpan inputs) {
 
 Kernel KernelFor(const OpInfo& info, OpId op, Device device) {
   if (Kernel kernel = FindKernel(op, device.type)) return kernel;
-  const absl::string_view target = device.type == DeviceType::kCuda ? "//tensor/cuda"
-                                                                     : "//tensor/cpu";
-  throw UnimplementedError(absl::StrCat(info.name, ": no kernel for ", ToString(device), ": link ",
-                                        target,
-                                        device.type == DeviceType::kHost
-                                            ? ", or move the tensor with To(x, Cpu())"
-                                            : ""));
+  const absl::string_view target =
+      device.type == DeviceType::kCuda ? "//tensor/cuda" : "//tensor/cpu";
+  throw UnimplementedError(absl::StrCat(
+      info.name, ": no kernel for ", ToString(device), ": link ", target,
+      device.type == DeviceType::kHost ? ", or move the tensor with To(x, Cpu())" : ""));
 }
 
 TensorList RunKernel(const OpCall& call) {
@@ -245,8 +244,8 @@ TensorList DispatchBelow(DispatchLayer layer, const OpCall& call) {
 void RegisterLayer(DispatchLayer layer, LayerFunction function, bool on_by_default) {
   LayerFunction expected = nullptr;
   if (!Layers()[static_cast<int>(layer)].compare_exchange_strong(expected, function)) {
-    throw AlreadyExistsError(absl::StrCat("RegisterLayer: dispatch slot ", static_cast<int>(layer),
-                                          " is taken"));
+    throw AlreadyExistsError(
+        absl::StrCat("RegisterLayer: dispatch slot ", static_cast<int>(layer), " is taken"));
   }
   if (on_by_default) internal::EnableLayerByDefault(layer);
 }

@@ -52,8 +52,7 @@ void AddElements(KernelContext& context, TensorSpan inputs, absl::Span<Tensor> o
   const Tensor& other = inputs[1];
   for (int64_t i = 0; i < x.numel(); ++i) {
     KernelData<float>(outputs[0])[i * (outputs[0].rank() == 0 ? 1 : outputs[0].strides()[0])] =
-        KernelData<float>(x)[i * x.strides()[0]] +
-        KernelData<float>(other)[i * other.strides()[0]];
+        KernelData<float>(x)[i * x.strides()[0]] + KernelData<float>(other)[i * other.strides()[0]];
   }
 }
 
@@ -117,7 +116,9 @@ TEST(DispatchTest, InPlaceReadsEverythingBeforeItWrites) {
 TEST(DispatchTest, InPlaceRefusesWhatItCannotHold) {
   Tensor one = Reversible({1});
   Tensor expanded = StridedView(one, 0, 3, 0);
-  EXPECT_EQ(ErrorOf([&] { DispatchInPlace(TestAdd(), {expanded, Reversible({1, 2, 3})}); }).code(),
+  EXPECT_EQ(ErrorOf([&] {
+              DispatchInPlace(TestAdd(), {expanded, Reversible({1, 2, 3})});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(one.Item<float>(), 1);
 }
@@ -125,11 +126,14 @@ TEST(DispatchTest, InPlaceRefusesWhatItCannotHold) {
 TEST(DispatchTest, OperandsMustShareADevice) {
   Tensor x = Reversible({1});
   Tensor y = FromVector<float>({1}, {1}, {.device = Cpu(1)});
-  EXPECT_EQ(ErrorOf([&] { Dispatch1(TestAdd(), {x, y}); }).message(),
+  EXPECT_EQ(ErrorOf([&] {
+              Dispatch1(TestAdd(), {x, y});
+            }).message(),
             "TestAdd: operands on cpu:0 and cpu:1; move one with To(x, device)");
-  EXPECT_EQ(ErrorOf([&] { Dispatch1(TestAdd(), {x}); }).message(),
-            "TestAdd: 1 inputs; it takes 2");
-  EXPECT_EQ(ErrorOf([&] { Dispatch1(TestAdd(), {x, Tensor()}); }).message(),
+  EXPECT_EQ(ErrorOf([&] { Dispatch1(TestAdd(), {x}); }).message(), "TestAdd: 1 inputs; it takes 2");
+  EXPECT_EQ(ErrorOf([&] {
+              Dispatch1(TestAdd(), {x, Tensor()});
+            }).message(),
             "TestAdd: input 'other' is undefined");
 }
 
@@ -189,8 +193,8 @@ TEST(DispatchTest, LayersRunInOrderAndOnlyWhereTheyAreOn) {
     }
   }
   Dispatch1(TestAdd(), {x, x});
-  EXPECT_EQ(Log(), (std::vector<std::string>{"user TestAdd", "autocast TestAdd",
-                                             "autocast TestAdd"}));
+  EXPECT_EQ(Log(),
+            (std::vector<std::string>{"user TestAdd", "autocast TestAdd", "autocast TestAdd"}));
 }
 
 TEST(OpTableTest, RegistrationIsChecked) {

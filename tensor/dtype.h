@@ -61,14 +61,38 @@ struct TypeTag {
 
 template <typename T>
 struct DTypeTraits;
-template <> struct DTypeTraits<float> { static constexpr DType kDType = DType::kFloat32; };
-template <> struct DTypeTraits<bfloat16> { static constexpr DType kDType = DType::kBFloat16; };
-template <> struct DTypeTraits<float16> { static constexpr DType kDType = DType::kFloat16; };
-template <> struct DTypeTraits<double> { static constexpr DType kDType = DType::kFloat64; };
-template <> struct DTypeTraits<int64_t> { static constexpr DType kDType = DType::kInt64; };
-template <> struct DTypeTraits<int32_t> { static constexpr DType kDType = DType::kInt32; };
-template <> struct DTypeTraits<uint8_t> { static constexpr DType kDType = DType::kUInt8; };
-template <> struct DTypeTraits<bool> { static constexpr DType kDType = DType::kBool; };
+template <>
+struct DTypeTraits<float> {
+  static constexpr DType kDType = DType::kFloat32;
+};
+template <>
+struct DTypeTraits<bfloat16> {
+  static constexpr DType kDType = DType::kBFloat16;
+};
+template <>
+struct DTypeTraits<float16> {
+  static constexpr DType kDType = DType::kFloat16;
+};
+template <>
+struct DTypeTraits<double> {
+  static constexpr DType kDType = DType::kFloat64;
+};
+template <>
+struct DTypeTraits<int64_t> {
+  static constexpr DType kDType = DType::kInt64;
+};
+template <>
+struct DTypeTraits<int32_t> {
+  static constexpr DType kDType = DType::kInt32;
+};
+template <>
+struct DTypeTraits<uint8_t> {
+  static constexpr DType kDType = DType::kUInt8;
+};
+template <>
+struct DTypeTraits<bool> {
+  static constexpr DType kDType = DType::kBool;
+};
 
 template <typename T>
 inline constexpr DType kDTypeOf = DTypeTraits<T>::kDType;
@@ -113,14 +137,22 @@ DType PromoteTypes(DType a, DType b);
 template <typename Visitor>
 decltype(auto) VisitDType(DType dtype, Visitor&& visitor) {
   switch (dtype) {
-    case DType::kFloat32: return visitor(TypeTag<float>{});
-    case DType::kBFloat16: return visitor(TypeTag<bfloat16>{});
-    case DType::kFloat16: return visitor(TypeTag<float16>{});
-    case DType::kFloat64: return visitor(TypeTag<double>{});
-    case DType::kInt64: return visitor(TypeTag<int64_t>{});
-    case DType::kInt32: return visitor(TypeTag<int32_t>{});
-    case DType::kUInt8: return visitor(TypeTag<uint8_t>{});
-    case DType::kBool: break;
+    case DType::kFloat32:
+      return visitor(TypeTag<float>{});
+    case DType::kBFloat16:
+      return visitor(TypeTag<bfloat16>{});
+    case DType::kFloat16:
+      return visitor(TypeTag<float16>{});
+    case DType::kFloat64:
+      return visitor(TypeTag<double>{});
+    case DType::kInt64:
+      return visitor(TypeTag<int64_t>{});
+    case DType::kInt32:
+      return visitor(TypeTag<int32_t>{});
+    case DType::kUInt8:
+      return visitor(TypeTag<uint8_t>{});
+    case DType::kBool:
+      break;
   }
   return visitor(TypeTag<bool>{});
 }
@@ -133,10 +165,11 @@ class Scalar {
   enum class Kind : uint8_t { kDouble, kInt64, kBool };
 
   constexpr Scalar() : int_(0), kind_(Kind::kInt64) {}
-  constexpr Scalar(double value) : double_(value), kind_(Kind::kDouble) {}            // NOLINT
-  constexpr Scalar(float value) : Scalar(static_cast<double>(value)) {}               // NOLINT
-  constexpr Scalar(bool value) : int_(value), kind_(Kind::kBool) {}                   // NOLINT
-  template <typename I, std::enable_if_t<std::is_integral_v<I> && !std::is_same_v<I, bool>, int> = 0>
+  constexpr Scalar(double value) : double_(value), kind_(Kind::kDouble) {}  // NOLINT
+  constexpr Scalar(float value) : Scalar(static_cast<double>(value)) {}     // NOLINT
+  constexpr Scalar(bool value) : int_(value), kind_(Kind::kBool) {}         // NOLINT
+  template <typename I,
+            std::enable_if_t<std::is_integral_v<I> && !std::is_same_v<I, bool>, int> = 0>
   constexpr Scalar(I value) : int_(static_cast<int64_t>(value)), kind_(Kind::kInt64) {}  // NOLINT
 
   constexpr Kind kind() const { return kind_; }

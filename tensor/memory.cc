@@ -110,8 +110,8 @@ void ResetPeakBytes(Device device) {
 
 void SetCapacityLimit(Device device, std::optional<int64_t> limit_bytes) {
   if (limit_bytes.has_value() && *limit_bytes < 0) {
-    throw InvalidArgumentError(absl::StrCat("SetCapacityLimit: ", *limit_bytes,
-                                            " bytes on ", ToString(device),
+    throw InvalidArgumentError(absl::StrCat("SetCapacityLimit: ", *limit_bytes, " bytes on ",
+                                            ToString(device),
                                             "; give a limit >= 0, or nullopt for none"));
   }
   DeviceCounters& counters = Counters(device);
@@ -145,7 +145,8 @@ void* AllocateCounted(Device device, int64_t bytes, MemoryCategory category, int
   DeviceCounters& counters = Counters(device);
   {
     std::lock_guard<std::mutex> lock(counters.mutex);
-    if (counters.limit_bytes.has_value() && bytes > *counters.limit_bytes - counters.current_bytes) {
+    if (counters.limit_bytes.has_value() &&
+        bytes > *counters.limit_bytes - counters.current_bytes) {
       throw OutOfMemory(device, bytes, category, counters,
                         absl::StrCat("would pass the limit of ", *counters.limit_bytes));
     }

@@ -28,12 +28,12 @@ namespace lockstep {
 enum class MemoryCategory : uint8_t {
   kOther = 0,
   kParameter,
-  kGradient,       // .grad and gradient buckets
+  kGradient,  // .grad and gradient buckets
   kOptimizer,
-  kActivation,     // made by an op in the forward pass while gradients are recorded
-  kBackward,       // made during Backward
+  kActivation,  // made by an op in the forward pass while gradients are recorded
+  kBackward,    // made during Backward
   kCommunication,
-  kWorkspace,      // a kernel's scratch
+  kWorkspace,  // a kernel's scratch
   kData,
 };
 inline constexpr int kMemoryCategoryCount = 9;

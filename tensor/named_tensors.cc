@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// Names that share the last component with `name` (a wrong prefix is the usual mistake), or else the
-// first few: enough to see what went wrong without printing a large model.
+// Names that share the last component with `name` (a wrong prefix is the usual mistake), or else
+// the first few: enough to see what went wrong without printing a large model.
 std::string Hints(const std::vector<NamedTensors::value_type>& entries, absl::string_view name) {
   constexpr size_t kMost = 3;
   const absl::string_view last = name.substr(name.rfind('.') + 1);
@@ -77,8 +77,7 @@ const Tensor* NamedTensors::Find(absl::string_view name) const {
 const Tensor& NamedTensors::At(absl::string_view name) const {
   if (const Tensor* tensor = Find(name)) return *tensor;
   throw NotFoundError(absl::StrCat("NamedTensors: no \"", name, "\" among ", size(),
-                                   empty() ? " names" : " names, such as ",
-                                   Hints(entries_, name)));
+                                   empty() ? " names" : " names, such as ", Hints(entries_, name)));
 }
 
 std::vector<std::string> NamedTensors::Names() const {

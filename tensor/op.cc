@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "lockstep/tensor/op_attributes.h"
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/op_attributes.h"
 #include "lockstep/tensor/shape_rules.h"
 
 namespace lockstep {
@@ -51,9 +51,9 @@ struct OpTable {
   OpTable() {
     constexpr bool kYes = true;
     constexpr bool kNo = false;
-#define LOCKSTEP_OP(name, inputs, outputs, kind, view_of, mutates, amp_cpu, amp_cuda, gradient, \
-                    cost, doc)                                                                  \
-  Append(MakeBuiltin(#name, inputs, outputs, OpKind::k##kind, view_of, mutates,                 \
+#define LOCKSTEP_OP(name, inputs, outputs, kind, view_of, mutates, amp_cpu, amp_cuda, gradient,   \
+                    cost, doc)                                                                    \
+  Append(MakeBuiltin(#name, inputs, outputs, OpKind::k##kind, view_of, mutates,                   \
                      AmpClass::k##amp_cpu, AmpClass::k##amp_cuda, k##gradient, CostRule::k##cost, \
                      doc, &rules::Infer##name));
 #include "lockstep/tensor/op_list.inc"
@@ -110,8 +110,8 @@ const OpInfo& GetOpInfo(OpId op) {
   if (index < kBuiltinCount) return table.rows[index];
   std::lock_guard<std::mutex> lock(table.mutex);
   if (index >= static_cast<int>(table.rows.size())) {
-    throw OutOfRangeError(absl::StrCat("GetOpInfo: no op ", index, "; there are ",
-                                       table.rows.size()));
+    throw OutOfRangeError(
+        absl::StrCat("GetOpInfo: no op ", index, "; there are ", table.rows.size()));
   }
   return table.rows[index];
 }
@@ -156,8 +156,8 @@ OpCost EstimateCost(const OpCall& call, const SpecList& outputs) {
     case CostRule::kMatMul: {
       // The contracted size follows from the element counts: inputs[0] has K elements a row.
       const Tensor& a = call.inputs[0];
-      const bool transpose = call.op == OpId::kMatMul &&
-                             call.attributes.As<MatMulAttributes>().transpose_a;
+      const bool transpose =
+          call.op == OpId::kMatMul && call.attributes.As<MatMulAttributes>().transpose_a;
       const int64_t inner = a.rank() == 0 ? 1 : a.size(transpose && a.rank() > 1 ? -2 : -1);
       cost.flops = 2.0 * static_cast<double>(inner) *
                    static_cast<double>(outputs.empty() ? 0 : elements(outputs[0].shape));

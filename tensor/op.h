@@ -29,13 +29,22 @@ enum class OpId : uint16_t {
 };
 
 enum class OpKind : uint8_t {
-  kCreation, kElementwise, kBroadcasting, kReduction, kContraction, kNormalization,
-  kIndexing, kView, kCopy, kRandom, kUpdate
+  kCreation,
+  kElementwise,
+  kBroadcasting,
+  kReduction,
+  kContraction,
+  kNormalization,
+  kIndexing,
+  kView,
+  kCopy,
+  kRandom,
+  kUpdate
 };
 
 // What autocast does with an op's floating-point inputs.
 enum class AmpClass : uint8_t {
-  kUntouched,    // runs in the dtype it is given
+  kUntouched,  // runs in the dtype it is given
   kLowPrecision,
   kFp32,
   kFp32IfUnset,  // float32 when the caller names no dtype

@@ -209,8 +209,8 @@ struct AdamWAttributes : AttributesOf<AdamWAttributes> {
 };
 
 struct SgdAttributes : AttributesOf<SgdAttributes> {
-  bool use_momentum = false;   // else the tensors of the list of momentum buffers are undefined
-  bool first_step = false;     // buffers become the gradient, without dampening
+  bool use_momentum = false;  // else the tensors of the list of momentum buffers are undefined
+  bool first_step = false;    // buffers become the gradient, without dampening
   bool nesterov = false;
   bool maximize = false;
   template <typename V>

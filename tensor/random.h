@@ -17,7 +17,8 @@ namespace lockstep {
 // Word i of a random op is word (offset + i) % 4 of Philox block (offset + i) / 4 (key = seed,
 // counter = {block, stream}); offsets are multiples of 4. For element i, with w = word i:
 //   uniform float64   w * 2^-32;  other dtypes (w >> 8) * 2^-24, rounded to the dtype
-//   normal            Box-Muller in double over words 2j and 2j+1 (j = i / 2), rounded to the dtype:
+//   normal            Box-Muller in double over words 2j and 2j+1 (j = i / 2), rounded to the
+//   dtype:
 //                     r = sqrt(-2 ln((w0 + 0.5) * 2^-32)), a = 2 pi (w1 + 0.5) * 2^-32;
 //                     r cos a for even i, r sin a for odd i
 //   dropout           kept when (w >> 8) * 2^-24 >= probability
@@ -44,7 +45,7 @@ inline constexpr uint64_t kDropoutStreamBase = 1u << 16;
 struct RandomStreams {
   Generator parameters{{0, kParameterStream, 0}};  // the same on all ranks
   Generator data{{0, kDataStream, 0}};
-  Generator dropout{{0, kDropoutStreamBase, 0}};   // differs over data-parallel coordinates
+  Generator dropout{{0, kDropoutStreamBase, 0}};  // differs over data-parallel coordinates
 };
 
 // This thread's generators.

@@ -136,8 +136,8 @@ TEST(StorageTest, WrappedMemoryIsCountedAndReleasedOnce) {
   int released = 0;
   char bytes[24];
   {
-    RefPtr<Storage> storage = Storage::Wrap(Cpu(6), bytes, 24, [&] { ++released; },
-                                            MemoryCategory::kCommunication);
+    RefPtr<Storage> storage = Storage::Wrap(
+        Cpu(6), bytes, 24, [&] { ++released; }, MemoryCategory::kCommunication);
     RefPtr<Storage> second = storage;
     EXPECT_EQ(GetMemoryStats(Cpu(6)).current[MemoryCategory::kCommunication], 24);
   }
@@ -205,8 +205,8 @@ TEST(StreamTest, RecordedStorageOutlivesTheStreamsWork) {
   copy.WaitFor(gate);
   bool released = false;
   char byte = 0;
-  RefPtr<Storage> storage = Storage::Wrap(Cpu(1), &byte, 1, [&] { released = true; },
-                                          MemoryCategory::kOther);
+  RefPtr<Storage> storage = Storage::Wrap(
+      Cpu(1), &byte, 1, [&] { released = true; }, MemoryCategory::kOther);
   storage->RecordStream(copy);
   storage = nullptr;
   EXPECT_FALSE(released);
@@ -216,7 +216,9 @@ TEST(StreamTest, RecordedStorageOutlivesTheStreamsWork) {
 }
 
 TEST(StreamTest, UnknownStreamsAreRefused) {
-  EXPECT_EQ(ErrorOf([] { Stream{Cpu(), 2}.Enqueue([] {}); }).code(),
+  EXPECT_EQ(ErrorOf([] {
+              Stream{Cpu(), 2}.Enqueue([] {});
+            }).code(),
             absl::StatusCode::kUnimplemented);
   EXPECT_EQ(ErrorOf([] { Stream::Compute(Cuda()).Synchronize(); }).code(),
             absl::StatusCode::kUnimplemented);

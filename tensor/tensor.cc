@@ -127,14 +127,15 @@ T Tensor::Item(std::initializer_list<int64_t> index) const {
                                               " elements; give the index of one"));
     }
   } else if (static_cast<int64_t>(index.size()) != rank()) {
-    throw InvalidArgumentError(absl::StrCat("Item: ", index.size(), " indices for ", DebugString()));
+    throw InvalidArgumentError(
+        absl::StrCat("Item: ", index.size(), " indices for ", DebugString()));
   }
   int64_t dim = 0;
   for (int64_t position : index) {
     const int64_t size = shape()[dim];
     if (position < -size || position >= size) {
-      throw OutOfRangeError(absl::StrCat("Item: index ", position, " in dimension ", dim, " of ",
-                                         DebugString()));
+      throw OutOfRangeError(
+          absl::StrCat("Item: index ", position, " in dimension ", dim, " of ", DebugString()));
     }
     offset += (position < 0 ? position + size : position) * strides()[dim];
     ++dim;
@@ -224,9 +225,9 @@ Tensor FromStorage(RefPtr<Storage> storage, ShapeSpan shape, DType dtype, int64_
                                     dtype, device));
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                              \
+#define LOCKSTEP_INSTANTIATE(T)                                     \
   template T Tensor::Item<T>(std::initializer_list<int64_t>) const; \
-  template std::vector<T> Tensor::ToVector<T>() const;       \
+  template std::vector<T> Tensor::ToVector<T>() const;              \
   template Tensor FromVector<T>(const std::vector<T>&, ShapeSpan, const TensorOptions&)
 LOCKSTEP_INSTANTIATE(float);
 LOCKSTEP_INSTANTIATE(double);

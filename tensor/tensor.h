@@ -48,8 +48,8 @@ class TensorImpl : public RefCounted<TensorImpl> {
 
   RefPtr<Storage> storage;  // null on meta
   Shape shape;
-  Strides strides;      // in elements
-  int64_t offset = 0;   // in elements
+  Strides strides;     // in elements
+  int64_t offset = 0;  // in elements
   int64_t numel = 0;
   DType dtype;
   Device device;
@@ -113,7 +113,8 @@ class Tensor {
 using TensorList = absl::InlinedVector<Tensor, 2>;
 using TensorSpan = absl::Span<const Tensor>;
 
-// Where a new tensor goes; absent fields mean float32 (or the values' dtype) and the current device.
+// Where a new tensor goes; absent fields mean float32 (or the values' dtype) and the current
+// device.
 struct TensorOptions {
   std::optional<DType> dtype = std::nullopt;
   std::optional<Device> device = std::nullopt;

@@ -107,10 +107,14 @@ TEST(TensorTest, BadInputIsNamed) {
   EXPECT_EQ(ErrorOf([&] { x.Item<float>({0, 3}); }).code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(ErrorOf([&] { x.size(2); }).code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(ErrorOf([&] { Data<double>(x); }).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ErrorOf([] { FromVector<float>({1, 2}, {3}); }).message(),
+  EXPECT_EQ(ErrorOf([] {
+              FromVector<float>({1, 2}, {3});
+            }).message(),
             "FromVector: 2 values for shape [3], which has 3");
   EXPECT_EQ(ErrorOf([] { Empty({2, -1}); }).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ErrorOf([] { Empty({int64_t{1} << 40, int64_t{1} << 40}); }).code(),
+  EXPECT_EQ(ErrorOf([] {
+              Empty({int64_t{1} << 40, int64_t{1} << 40});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf([] { Empty({int64_t{1} << 62}); }).code(), absl::StatusCode::kInvalidArgument);
 }
@@ -119,7 +123,9 @@ TEST(TensorTest, FromStorageStaysInside) {
   RefPtr<Storage> storage = Storage::Allocate(Cpu(), 24);
   Tensor x = FromStorage(storage, {2, 2}, DType::kFloat32, 2);
   EXPECT_EQ(x.offset(), 2);
-  EXPECT_EQ(ErrorOf([&] { FromStorage(storage, {2, 2}, DType::kFloat32, 3); }).code(),
+  EXPECT_EQ(ErrorOf([&] {
+              FromStorage(storage, {2, 2}, DType::kFloat32, 3);
+            }).code(),
             absl::StatusCode::kOutOfRange);
   EXPECT_EQ(ErrorOf([&] { FromStorage(storage, {1}, DType::kFloat32, -1); }).code(),
             absl::StatusCode::kOutOfRange);

@@ -55,8 +55,8 @@ int IntraOpThreads() {
 
 void SetIntraOpThreads(int count) {
   if (count < 0) {
-    throw InvalidArgumentError(absl::StrCat("SetIntraOpThreads: ", count,
-                                            " threads; give >= 1, or 0 for all processors"));
+    throw InvalidArgumentError(
+        absl::StrCat("SetIntraOpThreads: ", count, " threads; give >= 1, or 0 for all processors"));
   }
   MutableThreadState().intra_op_threads = count;
 }
@@ -78,8 +78,8 @@ RandomKey Generator::Draw(int64_t count) {
 
 void ManualSeed(uint64_t seed, int64_t data_parallel_rank) {
   if (data_parallel_rank < 0) {
-    throw InvalidArgumentError(absl::StrCat("ManualSeed: data-parallel rank ", data_parallel_rank,
-                                            "; give a rank >= 0"));
+    throw InvalidArgumentError(
+        absl::StrCat("ManualSeed: data-parallel rank ", data_parallel_rank, "; give a rank >= 0"));
   }
   RandomStreams& random = ThreadGenerators();
   random.parameters.key = {seed, kParameterStream, 0};

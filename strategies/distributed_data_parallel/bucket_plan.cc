@@ -13,9 +13,9 @@ namespace lockstep::strategies {
 std::vector<BucketSpec> PlanBuckets(absl::Span<const GradientSpec> gradients,
                                     const BucketPlanOptions& options) {
   if (options.bucket_cap_bytes < 1 || options.first_bucket_bytes < 1) {
-    throw InvalidArgumentError(absl::StrCat(
-        "DistributedDataParallel: bucket_cap_bytes ", options.bucket_cap_bytes,
-        ", first_bucket_bytes ", options.first_bucket_bytes, "; give sizes >= 1"));
+    throw InvalidArgumentError(absl::StrCat("DistributedDataParallel: bucket_cap_bytes ",
+                                            options.bucket_cap_bytes, ", first_bucket_bytes ",
+                                            options.first_bucket_bytes, "; give sizes >= 1"));
   }
   std::vector<BucketSpec> closed;
   std::vector<BucketSpec> open;  // at most one for each dtype and device

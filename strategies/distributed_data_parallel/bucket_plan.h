@@ -38,8 +38,8 @@ struct BucketSpec {
 };
 
 // Backward makes gradients roughly in reverse order of registration, so buckets are filled in that
-// order; a bucket is closed when it has reached its size (a gradient is never cut), and gradients of
-// different dtypes or devices go to buckets of their own. Buckets are ordered by the time their
+// order; a bucket is closed when it has reached its size (a gradient is never cut), and gradients
+// of different dtypes or devices go to buckets of their own. Buckets are ordered by the time their
 // first gradient is expected. Every gradient is in exactly one bucket.
 // Throws InvalidArgument for sizes below 1.
 std::vector<BucketSpec> PlanBuckets(absl::Span<const GradientSpec> gradients,

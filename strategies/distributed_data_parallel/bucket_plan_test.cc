@@ -27,16 +27,16 @@ std::vector<std::vector<int64_t>> Members(const std::vector<BucketSpec>& plan) {
 }
 
 TEST(PlanBucketsTest, FillsFromTheLastParameterAndStartsSmall) {
-  const auto plan = PlanBuckets(Floats({10, 10, 10, 10, 10}),
-                                {.bucket_cap_bytes = 80, .first_bucket_bytes = 40});
+  const auto plan =
+      PlanBuckets(Floats({10, 10, 10, 10, 10}), {.bucket_cap_bytes = 80, .first_bucket_bytes = 40});
   EXPECT_EQ(Members(plan), (std::vector<std::vector<int64_t>>{{4}, {3, 2}, {1, 0}}));
   EXPECT_EQ(plan[1].offsets, (std::vector<int64_t>{0, 10}));
   EXPECT_EQ(plan[1].numel, 20);
 }
 
 TEST(PlanBucketsTest, NeverCutsAGradientAndClosesWhenFull) {
-  const auto plan = PlanBuckets(Floats({1, 1000, 1, 3}),
-                                {.bucket_cap_bytes = 8, .first_bucket_bytes = 1});
+  const auto plan =
+      PlanBuckets(Floats({1, 1000, 1, 3}), {.bucket_cap_bytes = 8, .first_bucket_bytes = 1});
   EXPECT_EQ(Members(plan), (std::vector<std::vector<int64_t>>{{3}, {2, 1}, {0}}));
 }
 

@@ -28,10 +28,10 @@ NamedTensors Trainable(const NamedTensors& parameters) {
   const auto& [first_name, first] = trainable[0];
   for (const auto& [name, parameter] : trainable) {
     if (parameter.device() != first.device()) {
-      throw InvalidArgumentError(absl::StrCat(
-          "DistributedDataParallel: parameter ", first_name, " is on ", ToString(first.device()),
-          " and ", name, " on ", ToString(parameter.device()),
-          "; move the module to one device with To(device)"));
+      throw InvalidArgumentError(absl::StrCat("DistributedDataParallel: parameter ", first_name,
+                                              " is on ", ToString(first.device()), " and ", name,
+                                              " on ", ToString(parameter.device()),
+                                              "; move the module to one device with To(device)"));
     }
   }
   return trainable;

@@ -40,11 +40,12 @@ struct DistributedDataParallelOptions {
   bool find_unused_parameters = false;
 };
 
-// One backward at a time. Destroy it while the module is not in use; gradients are local afterwards.
+// One backward at a time. Destroy it while the module is not in use; gradients are local
+// afterwards.
 class DistributedDataParallel {
  public:
-  // Checks that all ranks have the same parameters and buffers and gives them rank 0's values. Every
-  // rank of `group` calls it. Throws InvalidArgument (null, no parameter requires a gradient,
+  // Checks that all ranks have the same parameters and buffers and gives them rank 0's values.
+  // Every rank of `group` calls it. Throws InvalidArgument (null, no parameter requires a gradient,
   // parameters on several devices or of a dtype without averages, ranks that differ, sizes below
   // 1) and what the group throws.
   DistributedDataParallel(std::shared_ptr<nn::Module> module,

@@ -101,8 +101,10 @@ double ValueOf(const Tensor& gradient) { return gradient.defined() ? gradient.It
 NamedTensors Rows(int64_t first, int64_t rows) {
   std::vector<float> inputs, targets;
   for (int64_t i = first; i < first + rows; ++i) {
-    for (int64_t c = 0; c < 3; ++c) inputs.push_back(std::sin(0.7f * static_cast<float>(i * 3 + c)));
-    for (int64_t c = 0; c < 2; ++c) targets.push_back(std::cos(0.3f * static_cast<float>(i + 5 * c)));
+    for (int64_t c = 0; c < 3; ++c)
+      inputs.push_back(std::sin(0.7f * static_cast<float>(i * 3 + c)));
+    for (int64_t c = 0; c < 2; ++c)
+      targets.push_back(std::cos(0.3f * static_cast<float>(i + 5 * c)));
   }
   return {{"inputs", FromVector<float>(inputs, {rows, 3})},
           {"targets", FromVector<float>(targets, {rows, 2})}};
@@ -123,8 +125,8 @@ constexpr int64_t kRows = 12;
 std::vector<double> TrainMlp(int rank, std::shared_ptr<comm::Communicator> world,
                              const DistributedDataParallelOptions& options = {}) {
   ManualSeed(static_cast<uint64_t>(100 + rank));
-  auto model = std::make_shared<models::Mlp>(models::MlpConfig{
-      .sizes = {3, 7, 5, 2}, .activation = models::MlpActivation::kTanh});
+  auto model = std::make_shared<models::Mlp>(
+      models::MlpConfig{.sizes = {3, 7, 5, 2}, .activation = models::MlpActivation::kTanh});
   DistributedDataParallel ddp(model, world, options);
   optim::Sgd optimizer(model->NamedParameters(), {.lr = 0.1, .momentum = 0.9});
   std::vector<double> result;
@@ -149,8 +151,7 @@ TEST(DistributedDataParallelTest, AveragesExactly) {
     auto model = std::make_shared<nn::Linear>(1, 1);
     FillInPlace(Detach(model->weight), 1);
     FillInPlace(Detach(model->bias), 0);
-    DistributedDataParallel ddp(model, world,
-                                {.bucket_cap_bytes = 1, .first_bucket_bytes = 1});
+    DistributedDataParallel ddp(model, world, {.bucket_cap_bytes = 1, .first_bucket_bytes = 1});
     optim::Sgd optimizer(model->NamedParameters(), {.lr = 0.1});
     Tensor x = rank == 0 ? FromVector<float>({1, 2}, {2, 1}) : FromVector<float>({3, 4}, {2, 1});
     Tensor y = (*model)(x);
@@ -168,8 +169,7 @@ TEST(DistributedDataParallelTest, AveragesExactly) {
 TEST(DistributedDataParallelTest, ReducesInOrderWhileBackwardRuns) {
   ValuesOf(2, [](int rank, auto world) {
     auto model = std::make_shared<models::Mlp>(models::MlpConfig{.sizes = {3, 7, 5, 2}});
-    DistributedDataParallel ddp(model, world,
-                                {.bucket_cap_bytes = 64, .first_bucket_bytes = 1});
+    DistributedDataParallel ddp(model, world, {.bucket_cap_bytes = 64, .first_bucket_bytes = 1});
     EXPECT_GT(ddp.bucket_count(), 2);
     const NamedTensors batch = Rows(rank, 3);
     for (int step = 0; step < 3; ++step) {
@@ -208,15 +208,13 @@ TEST(DistributedDataParallelTest, ReducesInOrderWhileBackwardRuns) {
 }
 
 TEST(DistributedDataParallelTest, RanksOnPartsEqualOneRankOnAllRows) {
-  const std::vector<double> one = ValuesOf(1, [](int rank, auto world) {
-    return TrainMlp(rank, world);
-  });
+  const std::vector<double> one =
+      ValuesOf(1, [](int rank, auto world) { return TrainMlp(rank, world); });
   double largest = 0;
   for (size_t i = 3; i < one.size(); ++i) largest = std::max(largest, std::abs(one[i]));
   for (int ranks : {2, 3, 4}) {
-    const std::vector<double> many = ValuesOf(ranks, [](int rank, auto world) {
-      return TrainMlp(rank, world);
-    });
+    const std::vector<double> many =
+        ValuesOf(ranks, [](int rank, auto world) { return TrainMlp(rank, world); });
     ASSERT_EQ(many.size(), one.size());
     for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(many[i], one[i], 1e-6 * one[i]) << "loss " << i;
     for (size_t i = 3; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 1e-5 * largest) << i;
@@ -235,7 +233,8 @@ TEST(DistributedDataParallelTest, BucketSizesChangeNoBit) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-// Micro-batch A, inside NoSync, uses the first parameter only, and B, which synchronises, the second.
+// Micro-batch A, inside NoSync, uses the first parameter only, and B, which synchronises, the
+// second.
 TEST(DistributedDataParallelTest, NoSyncSumIsReducedByTheNextBackward) {
   const auto result = ValuesOf(2, [](int rank, auto world) {
     auto model = std::make_shared<Weights>(std::vector<double>{1, 1});
@@ -279,8 +278,8 @@ TEST(DistributedDataParallelTest, AccumulationEqualsTheWholeBatch) {
   EXPECT_EQ(result, (std::vector<double>{10 + 2 + 1 + 2}));
 }
 
-// An unused parameter is an error in the same iteration, on every rank, that names it; and the group
-// is as good as before.
+// An unused parameter is an error in the same iteration, on every rank, that names it; and the
+// group is as good as before.
 TEST(DistributedDataParallelTest, UnusedParametersAreNamedOnEveryRank) {
   for (int rank_without_b : {0, 1, -1}) {
     const auto outcomes = RunRanks(2, [&](int rank, auto world) {
@@ -463,8 +462,8 @@ TEST(DistributedDataParallelTest, WrongArgumentsAreRefused) {
   }
 }
 
-// A backward that throws half-way has reductions in flight that the peers wait for: they are freed at
-// once, and this rank's next backward says why it cannot go on.
+// A backward that throws half-way has reductions in flight that the peers wait for: they are freed
+// at once, and this rank's next backward says why it cannot go on.
 TEST(DistributedDataParallelTest, AFailedBackwardFreesThePeers) {
   const auto outcomes = RunRanks(3, [](int rank, auto world) {
     auto model = std::make_shared<Weights>(std::vector<double>{1, 1});
@@ -472,9 +471,8 @@ TEST(DistributedDataParallelTest, AFailedBackwardFreesThePeers) {
     const auto backward = [&](bool fails) {
       Tensor inner = (*model)[0] * 2;
       if (fails) {
-        autograd::RegisterHook(inner, [](const Tensor&) -> Tensor {
-          throw DataLossError("a hook failed");
-        });
+        autograd::RegisterHook(
+            inner, [](const Tensor&) -> Tensor { throw DataLossError("a hook failed"); });
       }
       // The second parameter's gradient comes first.
       Backward(Sum(inner * (*model)[1]));
@@ -522,9 +520,8 @@ void TrainInProcess(comm::RankContext& context) {
 }
 
 TEST(DistributedDataParallelTest, ThreadsAndProcessesAgreeBitForBit) {
-  const std::vector<double> threads = ValuesOf(3, [](int rank, auto world) {
-    return TrainMlp(rank, world);
-  });
+  const std::vector<double> threads =
+      ValuesOf(3, [](int rank, auto world) { return TrainMlp(rank, world); });
   const std::string folder = std::getenv("TEST_TMPDIR");
   comm::SpawnOptions options;
   options.argument = folder;

@@ -62,10 +62,10 @@ void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group) {
     const auto line = [&](const std::vector<std::string>& lines) {
       return i < lines.size() ? absl::StrCat("'", lines[i], "'") : std::string("none");
     };
-    throw InvalidArgumentError(absl::StrCat(
-        "DistributedDataParallel: the ranks' parameters differ: number ", i, " is ", line(first),
-        " on rank 0 and ", line(other), " on rank ", rank, " (they have ", first.size(), " and ",
-        other.size(), "); build the same model on every rank"));
+    throw InvalidArgumentError(
+        absl::StrCat("DistributedDataParallel: the ranks' parameters differ: number ", i, " is ",
+                     line(first), " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
+                     first.size(), " and ", other.size(), "); build the same model on every rank"));
   }
 }
 

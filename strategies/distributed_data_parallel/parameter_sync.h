@@ -10,9 +10,9 @@
 
 namespace lockstep::strategies {
 
-// Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order, shapes,
-// dtypes and whether they require gradients. The error names the first that differs and both ranks.
-// Two AllGathers.
+// Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order,
+// shapes, dtypes and whether they require gradients. The error names the first that differs and
+// both ranks. Two AllGathers.
 void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group);
 
 // Gives every rank the values of rank 0, in order; one Broadcast a tensor.

@@ -52,8 +52,8 @@ Reducer::Reducer(NamedTensors parameters, std::shared_ptr<comm::Communicator> gr
     for (size_t i = 0; i < spec.gradients.size(); ++i) {
       const size_t index = static_cast<size_t>(spec.gradients[i]);
       place_[index] = {static_cast<int64_t>(buckets_.size()), static_cast<int64_t>(i)};
-      bucket.gradients.push_back(FromStorage(storage, parameters_[index].second.shape(),
-                                             spec.dtype, spec.offsets[i]));
+      bucket.gradients.push_back(
+          FromStorage(storage, parameters_[index].second.shape(), spec.dtype, spec.offsets[i]));
     }
     buckets_.push_back(std::move(bucket));
   }
@@ -135,7 +135,8 @@ void Reducer::PutIntoBucket(int64_t parameter, const Tensor& gradient) {
 }
 
 void Reducer::IssueFullBuckets() {
-  while (next_bucket_ < bucket_count() && buckets_[static_cast<size_t>(next_bucket_)].pending == 0) {
+  while (next_bucket_ < bucket_count() &&
+         buckets_[static_cast<size_t>(next_bucket_)].pending == 0) {
     Bucket& bucket = buckets_[static_cast<size_t>(next_bucket_)];
     FillInPlace(bucket.missing, bucket.lacks_gradient ? 1 : 0);
     bucket.work = group_->AllReduce(bucket.buffer, {.op = comm::ReduceOp::kAverage});

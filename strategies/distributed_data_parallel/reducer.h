@@ -5,17 +5,19 @@
 //
 // Life of a synchronised backward:
 //   1. The first gradient of a backward begins a pass.
-//   2. A gradient that becomes ready is copied into its place in its bucket. When a bucket is full and
+//   2. A gradient that becomes ready is copied into its place in its bucket. When a bucket is full
+//   and
 //      all before it are in flight, its AllReduce is issued: in index order, the same on all ranks.
-//   3. At the end of backward, gradients that were made in earlier, unsynchronised backwards only are
+//   3. At the end of backward, gradients that were made in earlier, unsynchronised backwards only
+//   are
 //      added; remaining buckets are issued; all are waited for; averages are copied to Grad().
 //
-// When backward fails, on this rank, with gradients in flight, the group is aborted: the peers are not
-// left waiting for reductions that will never come.
+// When backward fails, on this rank, with gradients in flight, the group is aborted: the peers are
+// not left waiting for reductions that will never come.
 //
 // Each bucket carries one element more than its gradients: how many ranks have none for one of its
-// parameters. Only when that is not zero do the ranks exchange a map of what is missing where, so the
-// usual step has no collective but its buckets.
+// parameters. Only when that is not zero do the ranks exchange a map of what is missing where, so
+// the usual step has no collective but its buckets.
 #ifndef LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_REDUCER_H_
 #define LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_REDUCER_H_
 
@@ -46,8 +48,8 @@ struct ReducerEvent {
 // Of the last synchronised backward on this rank.
 struct ReductionStatistics {
   int64_t collectives = 0;
-  int64_t bytes = 0;            // handed to AllReduce
-  double exposed_seconds = 0;   // that backward waited for communication at its end
+  int64_t bytes = 0;           // handed to AllReduce
+  double exposed_seconds = 0;  // that backward waited for communication at its end
   std::vector<ReducerEvent> events;
 };
 
@@ -109,10 +111,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   mutable std::mutex mutex_;
   int no_sync_depth_ = 0;
   bool in_pass_ = false;
-  std::vector<bool> used_;   // has had a gradient since the last synchronised backward
+  std::vector<bool> used_;     // has had a gradient since the last synchronised backward
   std::vector<bool> ready_;    // is in its bucket in this pass
   std::vector<bool> missing_;  // went in as zeros: this rank has no gradient for it
-  int64_t next_bucket_ = 0;  // first one not issued
+  int64_t next_bucket_ = 0;    // first one not issued
   ReductionStatistics current_;
   ReductionStatistics last_;
 };

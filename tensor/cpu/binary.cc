@@ -36,8 +36,10 @@ enum class BinaryOp {
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::cpu::HWY_NAMESPACE {
 
-template <typename T>
-void BinaryBlock(BinaryOp op, int64_t n, const T* x, const T* y, T* z, double alpha_value) {
+// Elements of type E, computed in float for the 16-bit ones, which convert on their way in and out.
+template <typename E>
+void BinaryBlock(BinaryOp op, int64_t n, const E* x, const E* y, E* z, double alpha_value) {
+  using T = ComputeType<E>;
   const hn::ScalableTag<T> tag;
   const auto map = [&](const auto& f)
                        HWY_ATTR { Transform(tag, static_cast<size_t>(n), z, f, x, y); };
@@ -78,6 +80,14 @@ void BinaryBlock(BinaryOp op, int64_t n, const T* x, const T* y, T* z, double al
 void BinaryFloat(BinaryOp op, int64_t n, const float* x, const float* y, float* z, double alpha) {
   BinaryBlock(op, n, x, y, z, alpha);
 }
+void BinaryBFloat16(BinaryOp op, int64_t n, const bfloat16* x, const bfloat16* y, bfloat16* z,
+                    double alpha) {
+  BinaryBlock(op, n, x, y, z, alpha);
+}
+void BinaryFloat16(BinaryOp op, int64_t n, const float16* x, const float16* y, float16* z,
+                   double alpha) {
+  BinaryBlock(op, n, x, y, z, alpha);
+}
 void BinaryDouble(BinaryOp op, int64_t n, const double* x, const double* y, double* z,
                   double alpha) {
   BinaryBlock(op, n, x, y, z, alpha);
@@ -91,6 +101,8 @@ namespace lockstep::cpu {
 namespace {
 
 HWY_EXPORT(BinaryFloat);
+HWY_EXPORT(BinaryBFloat16);
+HWY_EXPORT(BinaryFloat16);
 HWY_EXPORT(BinaryDouble);
 
 // Arithmetic of integers: modulo 2^bits, in the unsigned type of int width or more, because
@@ -149,29 +161,34 @@ void BinaryBools(BinaryOp op, int64_t n, const uint8_t* x, const uint8_t* y, uin
 
 void RunBinary(BinaryOp op, const KernelContext& context, TensorSpan inputs,
                absl::Span<Tensor> outputs, const Scalar& alpha = 1) {
-  const DType dtype = ComputeDType(outputs[0].dtype());
-  RunStridedLoop(context, outputs, inputs, [&](int64_t, int64_t n, char* const* data) {
+  const DType dtype = outputs[0].dtype();
+  const double scale = alpha.AsDouble();
+  const int64_t factor = alpha.AsInt64();
+  const auto body = [&](int64_t, int64_t n, char* const* data) {
+    // E: the element type, or the byte of a bool.
+    const auto call = [&]<typename E>(TypeTag<E>, auto function, auto operand) {
+      function(op, n, In<E>(data[1]), In<E>(data[2]), Out<E>(data[0]), operand);
+    };
     switch (dtype) {
+      case DType::kFloat32:
+        return call(TypeTag<float>{}, HWY_DYNAMIC_DISPATCH(BinaryFloat), scale);
+      case DType::kBFloat16:
+        return call(TypeTag<bfloat16>{}, HWY_DYNAMIC_DISPATCH(BinaryBFloat16), scale);
+      case DType::kFloat16:
+        return call(TypeTag<float16>{}, HWY_DYNAMIC_DISPATCH(BinaryFloat16), scale);
       case DType::kFloat64:
-        return HWY_DYNAMIC_DISPATCH(BinaryDouble)(op, n, In<double>(data[1]), In<double>(data[2]),
-                                                  Out<double>(data[0]), alpha.AsDouble());
+        return call(TypeTag<double>{}, HWY_DYNAMIC_DISPATCH(BinaryDouble), scale);
       case DType::kInt64:
-        return BinaryIntegers(op, n, In<int64_t>(data[1]), In<int64_t>(data[2]),
-                              Out<int64_t>(data[0]), alpha.AsInt64());
+        return call(TypeTag<int64_t>{}, BinaryIntegers<int64_t>, factor);
       case DType::kInt32:
-        return BinaryIntegers(op, n, In<int32_t>(data[1]), In<int32_t>(data[2]),
-                              Out<int32_t>(data[0]), alpha.AsInt64());
+        return call(TypeTag<int32_t>{}, BinaryIntegers<int32_t>, factor);
       case DType::kUInt8:
-        return BinaryIntegers(op, n, In<uint8_t>(data[1]), In<uint8_t>(data[2]),
-                              Out<uint8_t>(data[0]), alpha.AsInt64());
+        return call(TypeTag<uint8_t>{}, BinaryIntegers<uint8_t>, factor);
       case DType::kBool:
-        return BinaryBools(op, n, In<uint8_t>(data[1]), In<uint8_t>(data[2]), Out<uint8_t>(data[0]),
-                           alpha.AsInt64());
-      default:
-        return HWY_DYNAMIC_DISPATCH(BinaryFloat)(op, n, In<float>(data[1]), In<float>(data[2]),
-                                                 Out<float>(data[0]), alpha.AsDouble());
+        return call(TypeTag<uint8_t>{}, BinaryBools, factor);
     }
-  });
+  };
+  RunStridedLoop(context, outputs, inputs, body, {.raw = true});
 }
 
 }  // namespace

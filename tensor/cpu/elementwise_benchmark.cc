@@ -15,6 +15,7 @@
 #include "lockstep/tensor/op_attributes.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
+#include "lockstep/tensor/ops/neural.h"
 #include "lockstep/tensor/ops/reduction.h"
 #include "lockstep/tensor/ops/views.h"
 #include "lockstep/tensor/tensor.h"
@@ -140,6 +141,13 @@ BENCHMARK(BM_BiasGradient)->UseRealTime();
 BENCHMARK(BM_AddBias)->UseRealTime();
 BENCHMARK(BM_CloneHeads)->UseRealTime();
 BENCHMARK(BM_CloneTransposed)->UseRealTime();
+
+void BM_Dropout(benchmark::State& state) {
+  const Tensor x = Numbers(state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(Dropout(x, 0.1));
+  ReportBytes(state, 2 * x.bytes());
+}
+BENCHMARK(BM_Dropout)->Arg(kSmall)->Arg(kLarge)->UseRealTime();
 
 void BM_RandomUniform(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(RandomUniform({state.range(0)}));

@@ -40,9 +40,10 @@ enum class UnaryOp {
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::cpu::HWY_NAMESPACE {
 
-// `first` and `second` are the op's scalars.
-template <typename T>
-void UnaryBlock(UnaryOp op, int64_t n, const T* x, T* y, double first, double second) {
+// `first` and `second` are the op's scalars. 16-bit elements convert to float on their way in.
+template <typename E>
+void UnaryBlock(UnaryOp op, int64_t n, const E* x, E* y, double first, double second) {
+  using T = ComputeType<E>;
   const hn::ScalableTag<T> tag;
   const auto map = [&](const auto& f) HWY_ATTR { Transform(tag, static_cast<size_t>(n), y, f, x); };
   const auto zero = hn::Zero(tag);
@@ -85,6 +86,14 @@ void UnaryBlock(UnaryOp op, int64_t n, const T* x, T* y, double first, double se
 void UnaryFloat(UnaryOp op, int64_t n, const float* x, float* y, double first, double second) {
   UnaryBlock(op, n, x, y, first, second);
 }
+void UnaryBFloat16(UnaryOp op, int64_t n, const bfloat16* x, bfloat16* y, double first,
+                   double second) {
+  UnaryBlock(op, n, x, y, first, second);
+}
+void UnaryFloat16(UnaryOp op, int64_t n, const float16* x, float16* y, double first,
+                  double second) {
+  UnaryBlock(op, n, x, y, first, second);
+}
 void UnaryDouble(UnaryOp op, int64_t n, const double* x, double* y, double first, double second) {
   UnaryBlock(op, n, x, y, first, second);
 }
@@ -97,6 +106,8 @@ namespace lockstep::cpu {
 namespace {
 
 HWY_EXPORT(UnaryFloat);
+HWY_EXPORT(UnaryBFloat16);
+HWY_EXPORT(UnaryFloat16);
 HWY_EXPORT(UnaryDouble);
 
 // Integers wrap around: arithmetic in an unsigned type of int width or more.
@@ -156,34 +167,38 @@ void UnaryBools(UnaryOp op, int64_t n, const uint8_t* x, uint8_t* y, const Scala
   }
 }
 
-// The input is read in the output's dtype: an op with a floating-point result takes integers.
 void RunUnary(UnaryOp op, const KernelContext& context, TensorSpan inputs,
               absl::Span<Tensor> outputs, const Scalars& scalars) {
-  const DType dtype = ComputeDType(outputs[0].dtype());
+  const DType dtype = outputs[0].dtype();
   const Scalar first = !scalars.empty() ? scalars[0] : Scalar();
   const Scalar second = scalars.size() > 1 ? scalars[1] : Scalar();
-  RunStridedLoop(
-      context, outputs, inputs,
-      [&](int64_t, int64_t n, char* const* data) {
-        switch (dtype) {
-          case DType::kFloat64:
-            return HWY_DYNAMIC_DISPATCH(UnaryDouble)(op, n, In<double>(data[1]),
-                                                     Out<double>(data[0]), first.AsDouble(),
-                                                     second.AsDouble());
-          case DType::kInt64:
-            return UnaryIntegers(op, n, In<int64_t>(data[1]), Out<int64_t>(data[0]), first, second);
-          case DType::kInt32:
-            return UnaryIntegers(op, n, In<int32_t>(data[1]), Out<int32_t>(data[0]), first, second);
-          case DType::kUInt8:
-            return UnaryIntegers(op, n, In<uint8_t>(data[1]), Out<uint8_t>(data[0]), first, second);
-          case DType::kBool:
-            return UnaryBools(op, n, In<uint8_t>(data[1]), Out<uint8_t>(data[0]), first, second);
-          default:
-            return HWY_DYNAMIC_DISPATCH(UnaryFloat)(op, n, In<float>(data[1]), Out<float>(data[0]),
-                                                    first.AsDouble(), second.AsDouble());
-        }
-      },
-      {.inputs_as = dtype});
+  const auto body = [&](int64_t, int64_t n, char* const* data) {
+    const auto floating = [&]<typename E>(TypeTag<E>, auto function) {
+      function(op, n, In<E>(data[1]), Out<E>(data[0]), first.AsDouble(), second.AsDouble());
+    };
+    const auto whole = [&]<typename E>(TypeTag<E>, auto function) {
+      function(op, n, In<E>(data[1]), Out<E>(data[0]), first, second);
+    };
+    switch (dtype) {
+      case DType::kFloat32:
+        return floating(TypeTag<float>{}, HWY_DYNAMIC_DISPATCH(UnaryFloat));
+      case DType::kBFloat16:
+        return floating(TypeTag<bfloat16>{}, HWY_DYNAMIC_DISPATCH(UnaryBFloat16));
+      case DType::kFloat16:
+        return floating(TypeTag<float16>{}, HWY_DYNAMIC_DISPATCH(UnaryFloat16));
+      case DType::kFloat64:
+        return floating(TypeTag<double>{}, HWY_DYNAMIC_DISPATCH(UnaryDouble));
+      case DType::kInt64:
+        return whole(TypeTag<int64_t>{}, UnaryIntegers<int64_t>);
+      case DType::kInt32:
+        return whole(TypeTag<int32_t>{}, UnaryIntegers<int32_t>);
+      case DType::kUInt8:
+        return whole(TypeTag<uint8_t>{}, UnaryIntegers<uint8_t>);
+      case DType::kBool:
+        return whole(TypeTag<uint8_t>{}, UnaryBools);
+    }
+  };
+  RunStridedLoop(context, outputs, inputs, body, {.raw = true});
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ namespace lockstep {
 class ShapeArg {
  public:
   ShapeArg(std::initializer_list<int64_t> sizes) : sizes_(sizes.begin(), sizes.end()) {}  // NOLINT
-  ShapeArg(const Shape& sizes) : sizes_(sizes) {}                                          // NOLINT
-  ShapeArg(ShapeSpan sizes) : sizes_(sizes.begin(), sizes.end()) {}                        // NOLINT
-  operator const Shape&() const { return sizes_; }                                         // NOLINT
+  ShapeArg(const Shape& sizes) : sizes_(sizes) {}                                         // NOLINT
+  ShapeArg(ShapeSpan sizes) : sizes_(sizes.begin(), sizes.end()) {}                       // NOLINT
+  operator const Shape&() const { return sizes_; }                                        // NOLINT
   const Shape& value() const { return sizes_; }
 
  private:

@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gathering, scattering and joining. Indices are int64 or int32 tensors on the same device; an index
-// out of range throws OutOfRange from the kernel with its position and the allowed range.
+// Gathering, scattering and joining. Indices are int64 or int32 tensors on the same device; an
+// index out of range throws OutOfRange from the kernel with its position and the allowed range.
 #ifndef LOCKSTEP_TENSOR_OPS_INDEXING_H_
 #define LOCKSTEP_TENSOR_OPS_INDEXING_H_
 

@@ -35,8 +35,9 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;
   double label_smoothing = 0;
 };
-// logits [N, C] or [C], target int64 [N] or []. Fused: saves one log-sum-exp a row. When all targets
-// are ignored the mean is NaN, as in PyTorch. Throws OutOfRange for a target outside [0, C).
+// logits [N, C] or [C], target int64 [N] or []. Fused: saves one log-sum-exp a row. When all
+// targets are ignored the mean is NaN, as in PyTorch. Throws OutOfRange for a target outside [0,
+// C).
 Tensor CrossEntropy(const Tensor& logits, const Tensor& target,
                     const CrossEntropyOptions& options = {});
 
@@ -44,11 +45,11 @@ Tensor CrossEntropy(const Tensor& logits, const Tensor& target,
 Tensor MseLoss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::kMean);
 
 struct AttentionOptions {
-  Tensor mask = {};                  // bool (true: attend) or q's dtype (added); broadcasts to [B, H, T, S]
-  bool causal = false;             // row t attends to columns <= t; not together with a mask
+  Tensor mask = {};     // bool (true: attend) or q's dtype (added); broadcasts to [B, H, T, S]
+  bool causal = false;  // row t attends to columns <= t; not together with a mask
   double dropout_p = 0;
-  std::optional<double> scale = std::nullopt;     // default 1 / sqrt(D)
-  Generator* generator = nullptr;  // for dropout; null: this thread's dropout stream
+  std::optional<double> scale = std::nullopt;  // default 1 / sqrt(D)
+  Generator* generator = nullptr;              // for dropout; null: this thread's dropout stream
 };
 // q [B, H, T, D], k [B, H, S, D], v [B, H, S, E] -> [B, H, T, E]; any number of leading dimensions.
 // Fused (Dao et al. 2022): memory linear in T and S; forward saves y and one log-sum-exp a row. y

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Updates of parameters, over lists of tensors. Everything that changes a parameter is one of these
-// ops. Lists have equal lengths and matching shapes and dtypes; all throw InvalidArgument naming the
-// first pair that does not fit, before anything is written. State of float16 and bfloat16 parameters
-// may be float32.
+// ops. Lists have equal lengths and matching shapes and dtypes; all throw InvalidArgument naming
+// the first pair that does not fit, before anything is written. State of float16 and bfloat16
+// parameters may be float32.
 #ifndef LOCKSTEP_TENSOR_OPS_UPDATE_H_
 #define LOCKSTEP_TENSOR_OPS_UPDATE_H_
 
@@ -44,7 +44,8 @@ enum class NormKind : uint8_t { kTwo, kInfinity };
 // One norm over all elements of all tensors; float32 (float64 when a tensor is float64), [].
 // Accumulates in float64. An empty list gives 0.
 Tensor GlobalNorm(TensorSpan tensors, NormKind kind = NormKind::kTwo);
-// Scales every tensor by max_norm / (norm + 1e-6) where that is below 1, as torch's clip_grad_norm_.
+// Scales every tensor by max_norm / (norm + 1e-6) where that is below 1, as torch's
+// clip_grad_norm_.
 void ClipByNorm(TensorSpan gradients, const Tensor& norm, double max_norm);
 
 }  // namespace lockstep

@@ -30,10 +30,12 @@ Tensor Expand(const Tensor& x, const ShapeArg& shape);
 
 // x[start:end:step] along `dim`; negative positions count from the end, and both are clamped, as in
 // Python. step >= 1.
-Tensor Slice(const Tensor& x, int64_t dim, int64_t start, int64_t end = INT64_MAX, int64_t step = 1);
+Tensor Slice(const Tensor& x, int64_t dim, int64_t start, int64_t end = INT64_MAX,
+             int64_t step = 1);
 // x[index] along `dim`, which disappears. Throws OutOfRange.
 Tensor Select(const Tensor& x, int64_t dim, int64_t index);
-// Consecutive pieces of `size` (the last may be smaller), or of the given sizes (which must add up).
+// Consecutive pieces of `size` (the last may be smaller), or of the given sizes (which must add
+// up).
 std::vector<Tensor> Split(const Tensor& x, int64_t size, int64_t dim = 0);
 std::vector<Tensor> Split(const Tensor& x, const ShapeArg& sizes, int64_t dim);
 // `count` pieces, as equal as torch.chunk makes them.
