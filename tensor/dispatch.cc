@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/kernel.h"
 
