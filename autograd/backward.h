@@ -30,7 +30,9 @@ struct BackwardOptions {
   std::vector<Tensor> gradients = {};
   // Keeps what the graph saved, for another backward over it. Default: create_graph.
   std::optional<bool> retain_graph = std::nullopt;
-  // Records the backward ops themselves.
+  // Records the backward ops themselves. The gradients in Grad() then have a history that holds the
+  // leaves: drop them with SetGrad(leaf, {}) when done, else neither is ever freed. Gradients() has
+  // no such cycle.
   bool create_graph = false;
   // Leaves to accumulate into; empty means all that are reached. Only what leads to them runs.
   std::vector<Tensor> inputs = {};

@@ -270,6 +270,7 @@ TEST(ThreadsTest, RecordedGradientsOfSharedLeaves) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(Grad(w).Item<double>(), 240);
+  SetGrad(w, {});  // its history holds w
 }
 
 TEST(ThreadsTest, ForwardOnOneBackwardOnAnother) {

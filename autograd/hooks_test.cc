@@ -235,6 +235,7 @@ TEST(HookTest, RecordsOnlyWhenAGraphIsCreated) {
   EXPECT_FALSE(enabled);
   Backward(Mul(x, x), {.create_graph = true});
   EXPECT_TRUE(enabled);
+  SetGrad(x, {});  // its history holds x
 }
 
 }  // namespace
