@@ -36,6 +36,11 @@ Member::Member(ControlBlock control, int rank, std::string group_name, Liveness*
 
 void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration timeout) {
   if (Failed()) ThrowFailure();
+  // One that is leaving gives up what is pending without meeting its peers, so it may be two
+  // collectives ahead of them: it must not overwrite a post that they still have to compare.
+  if (stopping_.load(std::memory_order_acquire)) {
+    throw AbortedError("this communicator is being destroyed");
+  }
   sequence_ = sequence;
   signature_ = signature;
   timeout_ = timeout;
