@@ -5,6 +5,7 @@
 // costs no more memory than its own size and no recursion.
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -187,8 +188,10 @@ int64_t ElementBytes(const SafetensorsHeader::Entry& entry) {
 
 // Each entry within the data and of the right size; together without overlap or hole.
 void CheckLayout(std::vector<SafetensorsHeader::Entry>& entries, int64_t data_bytes) {
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.begin_bytes, a.end_bytes) < std::pair(b.begin_bytes, b.end_bytes);
+  // Empty tensors share a place: their names, which are unique, order them.
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin_bytes, a.end_bytes, a.name) <
+           std::tie(b.begin_bytes, b.end_bytes, b.name);
   });
   int64_t expected = 0;
   for (const SafetensorsHeader::Entry& entry : entries) {
