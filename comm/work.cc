@@ -3,8 +3,8 @@
 
 #include "lockstep/comm/work.h"
 
-#include <exception>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,9 +15,8 @@ void PendingWork::Wait() {
   std::unique_lock<std::mutex> lock(mutex_);
   completed_.wait(lock, [this] { return is_completed_; });
   released.swap(buffers_);
-  const std::exception_ptr error = error_;
   lock.unlock();
-  if (error) std::rethrow_exception(error);
+  if (error_.has_value()) throw Error(*error_);  // constant since completion
 }
 
 bool PendingWork::IsCompleted() const {
@@ -25,7 +24,7 @@ bool PendingWork::IsCompleted() const {
   return is_completed_;
 }
 
-void PendingWork::Complete(std::exception_ptr error) {
+void PendingWork::Complete(std::optional<Error> error) {
   // Notified under the lock: the waiter may destroy this object as soon as it gets the lock.
   std::lock_guard<std::mutex> lock(mutex_);
   error_ = std::move(error);

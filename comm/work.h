@@ -15,12 +15,13 @@
 #define LOCKSTEP_COMM_WORK_H_
 
 #include <condition_variable>
-#include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::comm {
@@ -61,14 +62,15 @@ class PendingWork final : public WorkState {
   void Wait() override;
   bool IsCompleted() const override;
 
-  // Called once; null for success.
-  void Complete(std::exception_ptr error);
+  // Called once; nullopt for success. An Error and not an exception_ptr: each Wait() throws an
+  // exception object of its own, so that none is shared between threads.
+  void Complete(std::optional<Error> error);
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable completed_;
   bool is_completed_ = false;
-  std::exception_ptr error_;
+  std::optional<Error> error_;
   std::vector<Tensor> buffers_;
 };
 

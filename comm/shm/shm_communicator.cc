@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -148,31 +149,30 @@ void ShmCommunicator::RunQueue() {
 }
 
 void ShmCommunicator::RunTask(Task& task) {
-  const std::exception_ptr error = RunCollective(task);
+  std::optional<Error> error = RunCollective(task);
   // Copies go before the caller can look at what memory is in use.
   task.collective = Collective();
   task.unpack_to = Tensor();
-  task.work->Complete(error);
+  task.work->Complete(std::move(error));
 }
 
-std::exception_ptr ShmCommunicator::RunCollective(const Task& task) {
+std::optional<Error> ShmCommunicator::RunCollective(const Task& task) {
   const Signature& signature = task.collective.signature;
   try {
     algorithms_.Run(task.collective, task.sequence);
     if (task.unpack_to.defined()) Unpack(task.collective.output, task.unpack_to);
-    return nullptr;
+    return std::nullopt;
   } catch (const Error& error) {
     // The member's own errors are the group's already; others (no memory, a peer's memory gone) are
     // news to the peers, unless this rank is leaving, which they see by themselves.
     if (error.code() != absl::StatusCode::kAborted) {
       parts_.member->Fail(error.code(), absl::StrCat("rank ", rank(), ": ", error.message()));
     }
-    return std::make_exception_ptr(error.WithContext(Where(signature, task.sequence)));
+    return error.WithContext(Where(signature, task.sequence));
   } catch (const std::exception& error) {
     parts_.member->Fail(absl::StatusCode::kInternal,
                         absl::StrCat("rank ", rank(), ": ", error.what()));
-    return std::make_exception_ptr(
-        InternalError(absl::StrCat(Where(signature, task.sequence), ": ", error.what())));
+    return InternalError(absl::StrCat(Where(signature, task.sequence), ": ", error.what()));
   }
 }
 

@@ -12,13 +12,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/strings/string_view.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/shm/algorithms.h"
@@ -62,8 +63,8 @@ class ShmCommunicator final : public Communicator {
   std::string Where(const Signature& signature, int64_t sequence) const;
   void RunQueue();
   void RunTask(Task& task);
-  // Null, or what went wrong.
-  std::exception_ptr RunCollective(const Task& task);
+  // What went wrong, if anything.
+  std::optional<Error> RunCollective(const Task& task);
 
   std::shared_ptr<Store> store_;  // rank 0 may be serving it
   GroupParts parts_;
