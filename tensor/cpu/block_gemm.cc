@@ -23,11 +23,11 @@ namespace {
 // A micro-tile is 6 rows x 2 vectors: 12 accumulators, which hide the latency of a multiply-add on
 // every processor since Haswell, plus two vectors of B and one broadcast fit into 16 registers.
 constexpr int64_t kTileRows = 6;
-// Bytes of a packed panel of B's part of the first-level cache, of A's block in the second level,
-// and of all packed panels of B.
-constexpr int64_t kMaxDepth = 384;         // k of one pass: a panel of B is at most 20 KiB (AVX2)
-constexpr int64_t kMaxBlockRows = 192;     // rows of A of one pass: at most 240 KiB
-constexpr int64_t kMaxBlockColumns = 512;  // columns of B packed at a time
+// The blocking: a packed panel of B (two vectors wide) stays in the first-level cache, a block of A
+// in the second.
+constexpr int64_t kMaxDepth = 384;         // of one pass over k: 24 KiB of a panel of B with AVX2
+constexpr int64_t kMaxBlockRows = 192;     // of A in one pass: 288 KiB
+constexpr int64_t kMaxBlockColumns = 512;  // of B packed at a time
 
 // Equal parts of at most `limit`: a short last part would run at half speed.
 constexpr int64_t EqualPart(int64_t total, int64_t limit) {

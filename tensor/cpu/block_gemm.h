@@ -53,7 +53,7 @@ struct BlockGemmCall {
   GemmAccumulator<T>* workspace = nullptr;  // BlockGemmWorkspace<T>(m, n, k) elements
 };
 
-// Elements of scratch that BlockGemm needs; bounded by about 0.9 MB whatever the sizes.
+// Elements of scratch that BlockGemm needs; at most 1.1 MB of float32, whatever the sizes.
 template <typename T>
 int64_t BlockGemmWorkspace(int64_t m, int64_t n, int64_t k);
 

@@ -119,8 +119,8 @@ void BackwardRows(const CrossEntropyArguments& a, int64_t begin, int64_t end) {
     const auto g = hn::Set(d, static_cast<C>(grad));
     const auto gradient = [&](auto v)
                               HWY_ATTR { return hn::Mul(hn::Sub(Exp(d, hn::Sub(v, l)), u), g); };
-    // The target's own element before the row is overwritten: dx may share nothing with x, but the
-    // value at `target` is the difference of two numbers near 1 and is rounded once this way.
+    // The target's element is a difference of two numbers near 1 where the model is sure: taken in
+    // double.
     const double p = std::exp(Element(x, target) - static_cast<double>(lse));
     const double at_target = (p - static_cast<double>(uniform) - (1 - a.label_smoothing)) * grad;
     Transform(d, count, dx, gradient, x);

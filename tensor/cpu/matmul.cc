@@ -176,13 +176,11 @@ bool RunOneDnn(KernelContext& context, const MatMulCall& call, int64_t batch_cou
     return false;
   }
   const int64_t item_size = ItemSize(call.dtype);
+  const OneDnnMatMulRunner runner(context, problem);
   for (int64_t i = 0; i < batch_count; ++i) {
-    char* const c = static_cast<char*>(call.c) + i * call.m * call.n * item_size;
-    RunOneDnnMatMul(
-        context, problem,
-        Shifted(call.a.data, BatchOffset(call.batch, call.a.batch_strides, i), item_size),
-        Shifted(call.b.data, BatchOffset(call.batch, call.b.batch_strides, i), item_size),
-        call.bias, c);
+    runner.Run(Shifted(call.a.data, BatchOffset(call.batch, call.a.batch_strides, i), item_size),
+               Shifted(call.b.data, BatchOffset(call.batch, call.b.batch_strides, i), item_size),
+               call.bias, static_cast<char*>(call.c) + i * call.m * call.n * item_size);
   }
   return true;
 }

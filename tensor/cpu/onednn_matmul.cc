@@ -40,6 +40,11 @@ dnnl::memory::data_type DataType(DType dtype) {
   throw InternalError(absl::StrCat("oneDNN matmul: no support for ", DTypeName(dtype)));
 }
 
+Error Refused(const OneDnnMatMul& p, const dnnl::error& e) {
+  return InternalError(absl::StrFormat("MatMul: oneDNN refused [%d, %d] x [%d, %d] %s: %s", p.m,
+                                       p.k, p.k, p.n, DTypeName(p.dtype), e.what()));
+}
+
 dnnl::memory::desc Descriptor(int64_t rows, int64_t cols, const OneDnnOperand& operand,
                               dnnl::memory::data_type type) {
   return dnnl::memory::desc({rows, cols}, type,
@@ -47,11 +52,14 @@ dnnl::memory::desc Descriptor(int64_t rows, int64_t cols, const OneDnnOperand& o
                                                : dnnl::memory::dims{operand.leading_dimension, 1});
 }
 
+}  // namespace
+
 // A primitive with the descriptors of its arguments. Immutable; execution is thread-safe because
 // the scratchpad is the caller's.
-struct Primitive {
+struct OneDnnMatMulRunner::Primitive {
   Primitive(const dnnl::engine& engine, const OneDnnMatMul& p)
-      : a(Descriptor(p.m, p.k, p.a, DataType(p.dtype))),
+      : problem(p),
+        a(Descriptor(p.m, p.k, p.a, DataType(p.dtype))),
         b(Descriptor(p.k, p.n, p.b, DataType(p.dtype))),
         c(Descriptor(p.m, p.n, {false, p.c_row_stride}, DataType(p.dtype))),
         bias({1, p.n}, DataType(p.dtype), dnnl::memory::dims{p.n, 1}) {
@@ -64,12 +72,13 @@ struct Primitive {
     matmul = dnnl::matmul(primitive_desc);
   }
 
+  OneDnnMatMul problem;
   dnnl::memory::desc a, b, c, bias, scratchpad;
   dnnl::matmul matmul;
 };
 
 // Least recently used out first.
-class Cache {
+class OneDnnMatMulRunner::Cache {
  public:
   std::shared_ptr<const Primitive> Get(const dnnl::engine& engine, const Key& key) {
     {
@@ -107,16 +116,15 @@ class Cache {
 };
 
 // One for the process, and never destroyed: a thread may still multiply while it exits.
-struct Library {
+struct OneDnnMatMulRunner::Library {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   Cache cache;
-};
-Library& GetLibrary() {
-  static Library* const library = new Library;
-  return *library;
-}
 
-}  // namespace
+  static Library& Get() {
+    static Library* const library = new Library;
+    return *library;
+  }
+};
 
 bool AsOneDnnOperand(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
                      OneDnnOperand* operand) {
@@ -132,34 +140,42 @@ bool AsOneDnnOperand(int64_t rows, int64_t cols, int64_t row_stride, int64_t col
   return false;
 }
 
-void RunOneDnnMatMul(KernelContext& context, const OneDnnMatMul& problem, const void* a,
-                     const void* b, const void* bias, void* c) {
-  Library& library = GetLibrary();
-  const int threads = InParallelRegion() ? 1 : std::max(1, context.thread_count());
-  const RuntimeThreadsScope scope(threads);
+OneDnnMatMulRunner::OneDnnMatMulRunner(KernelContext& context, const OneDnnMatMul& problem)
+    : threads_(InParallelRegion() ? 1 : std::max(1, context.thread_count())) {
+  Library& library = Library::Get();
+  const RuntimeThreadsScope scope(threads_);
   try {
-    const auto primitive = library.cache.Get(library.engine, {problem, threads});
-    const auto memory = [&](const dnnl::memory::desc& desc, const void* data) {
-      return dnnl::memory(desc, library.engine, const_cast<void*>(data));
-    };
-    std::unordered_map<int, dnnl::memory> arguments = {{DNNL_ARG_SRC, memory(primitive->a, a)},
-                                                       {DNNL_ARG_WEIGHTS, memory(primitive->b, b)},
-                                                       {DNNL_ARG_DST, memory(primitive->c, c)}};
-    if (problem.has_bias) arguments.emplace(DNNL_ARG_BIAS, memory(primitive->bias, bias));
-    const auto scratch_bytes = static_cast<int64_t>(primitive->scratchpad.get_size());
-    if (scratch_bytes > 0) {
-      arguments.emplace(DNNL_ARG_SCRATCHPAD,
-                        memory(primitive->scratchpad, context.Workspace(scratch_bytes)));
-    }
-    const dnnl::stream stream(library.engine);
-    primitive->matmul.execute(stream, arguments);
+    primitive_ = library.cache.Get(library.engine, {problem, threads_});
   } catch (const dnnl::error& e) {
-    throw InternalError(absl::StrFormat("MatMul: oneDNN refused [%d, %d] x [%d, %d] %s: %s",
-                                        problem.m, problem.k, problem.k, problem.n,
-                                        DTypeName(problem.dtype), e.what()));
+    throw Refused(problem, e);
+  }
+  const auto scratch_bytes = static_cast<int64_t>(primitive_->scratchpad.get_size());
+  if (scratch_bytes > 0) scratch_ = context.Workspace(scratch_bytes);
+}
+
+void OneDnnMatMulRunner::Run(const void* a, const void* b, const void* bias, void* c) const {
+  const dnnl::engine& engine = Library::Get().engine;
+  const RuntimeThreadsScope scope(threads_);
+  try {
+    const auto memory = [&](const dnnl::memory::desc& desc, const void* data) {
+      return dnnl::memory(desc, engine, const_cast<void*>(data));
+    };
+    std::unordered_map<int, dnnl::memory> arguments = {{DNNL_ARG_SRC, memory(primitive_->a, a)},
+                                                       {DNNL_ARG_WEIGHTS, memory(primitive_->b, b)},
+                                                       {DNNL_ARG_DST, memory(primitive_->c, c)}};
+    if (primitive_->problem.has_bias) {
+      arguments.emplace(DNNL_ARG_BIAS, memory(primitive_->bias, bias));
+    }
+    if (scratch_ != nullptr) {
+      arguments.emplace(DNNL_ARG_SCRATCHPAD, memory(primitive_->scratchpad, scratch_));
+    }
+    const dnnl::stream stream(engine);
+    primitive_->matmul.execute(stream, arguments);
+  } catch (const dnnl::error& e) {
+    throw Refused(primitive_->problem, e);
   }
 }
 
-int64_t OneDnnMatMulCacheSize() { return GetLibrary().cache.size(); }
+int64_t OneDnnMatMulCacheSize() { return OneDnnMatMulRunner::Library::Get().cache.size(); }
 
 }  // namespace lockstep::cpu

@@ -9,6 +9,7 @@
 #define LOCKSTEP_TENSOR_CPU_ONEDNN_MATMUL_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/kernel.h"
@@ -40,10 +41,31 @@ struct OneDnnMatMul {
   friend bool operator==(const OneDnnMatMul&, const OneDnnMatMul&) = default;
 };
 
-// Runs on context.thread_count() threads; scratch is the context's. Throws Internal with oneDNN's
-// message when it refuses the combination.
-void RunOneDnnMatMul(KernelContext& context, const OneDnnMatMul& problem, const void* a,
-                     const void* b, const void* bias, void* c);
+// A primitive with its scratch, for one or more products of one kind during a kernel call.
+class OneDnnMatMulRunner {
+ public:
+  // Finds or makes the primitive for context.thread_count() threads; scratch is the context's.
+  // Throws Internal with oneDNN's message when it refuses the combination.
+  OneDnnMatMulRunner(KernelContext& context, const OneDnnMatMul& problem);
+  // `bias` is ignored without problem.has_bias.
+  void Run(const void* a, const void* b, const void* bias, void* c) const;
+
+ private:
+  struct Primitive;
+  class Cache;
+  struct Library;
+  friend int64_t OneDnnMatMulCacheSize();
+
+  std::shared_ptr<const Primitive> primitive_;
+  void* scratch_ = nullptr;
+  int threads_ = 1;
+};
+
+// One product.
+inline void RunOneDnnMatMul(KernelContext& context, const OneDnnMatMul& problem, const void* a,
+                            const void* b, const void* bias, void* c) {
+  OneDnnMatMulRunner(context, problem).Run(a, b, bias, c);
+}
 
 // Primitives kept now, for tests.
 int64_t OneDnnMatMulCacheSize();
