@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/cpu/contraction_table.h"
 #include "lockstep/tensor/cpu/convert.h"
 #include "lockstep/tensor/cpu/onednn_matmul.h"
 #include "lockstep/tensor/device.h"
@@ -176,15 +177,18 @@ TEST(MatMulTest, FoldedBatchOfSingleRows) {
   RunAndCheck({DType::kFloat32, {4, 3}, 2, 5, 6, false, true, true, true, false}, 1);
 }
 
+// oneDNN may split K over threads; what BlockGemm computes is the same on any number of them. The
+// sizes stay below those that any processor gives to oneDNN.
 TEST(MatMulTest, ThreadsChangeNoBit) {
-  const Case cases[] = {{DType::kFloat32, {}, 130, 70, 400},
-                        {DType::kFloat32, {}, 40, 600, 90, true},
+  const Case cases[] = {{DType::kFloat32, {}, 130, 17, 390},
+                        {DType::kFloat32, {}, 40, 600, 30, true},
                         {DType::kFloat64, {}, 130, 70, 90, false, true},
-                        {DType::kBFloat16, {5}, 61, 70, 90, true, true},
+                        {DType::kBFloat16, {5}, 61, 70, 60, true, true},
                         {DType::kFloat16, {}, 1600, 530, 3},
                         {DType::kInt32, {}, 130, 70, 90},
                         {DType::kFloat32, {7}, 61, 70, 90}};
   for (const Case& c : cases) {
+    ASSERT_EQ(ChooseContraction(c.dtype, c.m * c.n * c.k), ContractionMethod::kBlockGemm);
     const std::vector<char> one = RunAndCheck(c, 1);
     for (const int threads : {2, 3, 8}) EXPECT_EQ(RunAndCheck(c, threads), one) << threads;
   }
@@ -257,6 +261,55 @@ TEST(OneDnnMatMulTest, AgreesAndIsCachedPerShape) {
   RunOneDnnMatMul(context, problem, a.data(), b.data(), bias.data(), c.data());
   EXPECT_EQ(c, (std::vector<float>{17, 28, 35, 26, 37, 41}));
   EXPECT_EQ(OneDnnMatMulCacheSize(), after + 1);
+}
+
+// All layouts, rows that are further apart than they are long, and sizes of 1.
+TEST(OneDnnMatMulTest, BFloat16InEveryLayout) {
+  if (EffectiveInstructionSet() < InstructionSet::kAvx512BFloat16) {
+    GTEST_SKIP() << "BlockGemm has bfloat16 on " << InstructionSetName(EffectiveInstructionSet());
+  }
+  const int64_t sizes[][3] = {{1, 1, 1},   {5, 7, 3},   {1, 33, 70},
+                              {65, 1, 34}, {48, 64, 1}, {33, 65, 67}};
+  KernelContext context(Cpu(0), 0, 2);
+  for (const auto& [m, n, k] : sizes) {
+    for (int layout = 0; layout < 16; ++layout) {
+      const bool a_transposed = layout & 1, b_transposed = layout & 2;
+      const int64_t gap = layout & 4 ? 3 : 0;
+      OneDnnMatMul problem;
+      problem.dtype = DType::kBFloat16;
+      problem.m = m, problem.n = n, problem.k = k;
+      problem.a = {a_transposed, (a_transposed ? m : k) + gap};
+      problem.b = {b_transposed, (b_transposed ? k : n) + gap};
+      problem.c_row_stride = n;
+      problem.has_bias = layout & 8;
+      const std::vector<double> a_values =
+          Sequence(problem.a.leading_dimension * (a_transposed ? k : m), 1);
+      const std::vector<double> b_values =
+          Sequence(problem.b.leading_dimension * (b_transposed ? n : k), 2);
+      const std::vector<double> bias_values = Sequence(n, 3);
+      const DType dtype = DType::kBFloat16;
+      const std::vector<char> a = Elements(a_values, dtype), b = Elements(b_values, dtype);
+      const std::vector<char> bias = Elements(bias_values, dtype);
+      std::vector<char> c(m * n * ItemSize(dtype), 0x7f);
+      RunOneDnnMatMul(context, problem, a.data(), b.data(),
+                      problem.has_bias ? bias.data() : nullptr, c.data());
+      const std::vector<double> values = Doubles(c, dtype);
+      for (int64_t i = 0; i < m * n; ++i) {
+        const int64_t row = i / n, col = i % n;
+        double expected = problem.has_bias ? bias_values[col] : 0;
+        for (int64_t q = 0; q < k; ++q) {
+          expected += a_values[a_transposed ? q * problem.a.leading_dimension + row
+                                            : row * problem.a.leading_dimension + q] *
+                      b_values[b_transposed ? col * problem.b.leading_dimension + q
+                                            : q * problem.b.leading_dimension + col];
+        }
+        // The sum is exact in float32 and is rounded once.
+        ASSERT_NEAR(values[i], expected, std::abs(expected) * 0x1p-8)
+            << m << " x " << n << " x " << k << " layout " << layout << " at " << row << ", "
+            << col;
+      }
+    }
+  }
 }
 
 TEST(OneDnnMatMulTest, CacheIsBounded) {
