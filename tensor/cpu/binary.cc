@@ -65,8 +65,9 @@ void BinaryBlock(BinaryOp op, int64_t n, const E* x, const E* y, E* z, double al
         return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::Lt(a, b), a, b));
       });
     case BinaryOp::kTanhBackward:
+      // (1 - v)(1 + v), because 1 - v^2 loses its digits where v is near 1 or -1.
       return map([=](auto grad, auto v)
-                     HWY_ATTR { return hn::Mul(grad, hn::NegMulAdd(v, v, one)); });
+                     HWY_ATTR { return hn::Mul(grad, hn::Mul(hn::Sub(one, v), hn::Add(one, v))); });
     case BinaryOp::kSigmoidBackward:
       return map([=](auto grad, auto v)
                      HWY_ATTR { return hn::Mul(grad, hn::Mul(v, hn::Sub(one, v))); });
