@@ -21,14 +21,15 @@
 #include "lockstep/tensor/cpu/vector_math-inl.h"
 
 // One line a function: X(name).
-#define LOCKSTEP_TESTED_FUNCTIONS(X)                                            \
-  X(Exp)                                                                        \
-  X(ExpOfNonPositive)                                                           \
-  X(Exp2)                                                                       \
-  X(Expm1)                                                                      \
-  X(Log)                                                                        \
-  X(Log1p) X(Tanh) X(Erf) X(Sqrt) X(Rsqrt) X(Sin) X(Cos) X(Sigmoid) X(GeluTanh) \
-      X(GeluTanhDerivative) X(GeluErf) X(GeluErfDerivative)
+#define LOCKSTEP_TESTED_FUNCTIONS(X)                                                         \
+  X(Exp)                                                                                     \
+  X(ExpOfNonPositive)                                                                        \
+  X(Exp2)                                                                                    \
+  X(Expm1)                                                                                   \
+  X(Log)                                                                                     \
+  X(Log1p)                                                                                   \
+  X(Tanh) X(Erf) X(Sqrt) X(Rsqrt) X(Sin) X(Cos) X(Sigmoid) X(GeluTanh) X(GeluTanhDerivative) \
+      X(GeluErf) X(GeluErfDerivative)
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::cpu::HWY_NAMESPACE {
