@@ -1,0 +1,76 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The examples of comm.md.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
+#include "lockstep/comm/work.h"
+#include "lockstep/docs/snippets.h"
+#include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep {
+namespace {
+
+void RankMain(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  const float mine = static_cast<float>(world->rank());
+  Tensor values = FromVector<float>({mine, 10 * mine, 1}, {3});
+  comm::Work work = world->AllReduce(values, {.op = comm::ReduceOp::kAverage});
+  // ... compute something else ...
+  work.Wait();
+
+  Tensor all = Empty({world->size(), 1}, {.dtype = DType::kFloat32});
+  world->AllGather(FromVector<float>({mine}, {1}), all).Wait();
+  world->Barrier().Wait();
+
+  RefPtr<Storage> storage = world->Allocate(1 << 20);
+  Tensor fast = FromStorage(storage, {1 << 18}, DType::kFloat32);
+  world->Broadcast(fast, {.root = 0}).Wait();
+
+  if (all.Item<float>({2, 0}) != 2 || values.Item<float>({1}) != 10) {
+    throw InternalError("wrong values");
+  }
+}
+
+TEST(CommExample, PageIsThisFile) {
+  docs::ExpectSnippetsCompiled("docs/comm.md", "docs/comm_example_test.cc");
+}
+
+TEST(CommExample, ThreeProcesses) { comm::Spawn(3, RankMain).ThrowIfFailed(); }
+
+TEST(CommExample, ThreeThreads) {
+  comm::SpawnOptions options;
+  options.mode = comm::SpawnMode::kThreads;
+  comm::Spawn(3, RankMain, options).ThrowIfFailed();
+}
+
+TEST(CommExample, LaunchersVariables) {
+  std::map<std::string, std::string> environment = {{"RANK", "1"},
+                                                    {"WORLD_SIZE", "2"},
+                                                    {"LOCAL_RANK", "1"},
+                                                    {"MASTER_ADDR", "127.0.0.1"},
+                                                    {"MASTER_PORT", "29500"}};
+  comm::ProcessGroupOptions options = comm::ProcessGroupOptionsFromEnvironment(environment);
+  options.timeout = absl::Seconds(60);
+  EXPECT_EQ(options.rank, 1);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::comm::MaybeRunSpawnedRank(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
