@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
@@ -96,6 +97,7 @@ void MeasureRank(RankContext& context) {
                   allocated ? "allocated" : "ordinary ",
                   context.argument.empty() ? "" : (" (" + context.argument + ")").c_str(),
                   static_cast<long long>(bytes >> 10), seconds * 1e6, bus / seconds * 1e-9);
+      std::fflush(stdout);
     }
   }
 }
@@ -116,6 +118,11 @@ void RunAll() {
 
 int main(int argc, char** argv) {
   lockstep::comm::MaybeRunSpawnedRank(argc, argv);
-  lockstep::comm::RunAll();
+  try {
+    lockstep::comm::RunAll();
+  } catch (const lockstep::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
   return 0;
 }
