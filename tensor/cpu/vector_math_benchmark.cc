@@ -24,12 +24,24 @@
 #include "lockstep/tensor/cpu/vector_math-inl.h"
 
 // One line a function: X(name).
-#define LOCKSTEP_MEASURED_FUNCTIONS(X)                                                        \
-  X(Exp)                                                                                      \
-  X(Exp2)                                                                                     \
-  X(Expm1)                                                                                    \
-  X(Log) X(Log1p) X(Tanh) X(Erf) X(Rsqrt) X(Pow) X(Sigmoid) X(GeluTanh) X(GeluTanhDerivative) \
-      X(GeluErf) X(GeluErfDerivative) X(Copy)
+// clang-format off
+#define LOCKSTEP_MEASURED_FUNCTIONS(X) \
+  X(Exp) \
+  X(Exp2) \
+  X(Expm1) \
+  X(Log) \
+  X(Log1p) \
+  X(Tanh) \
+  X(Erf) \
+  X(Rsqrt) \
+  X(Pow) \
+  X(Sigmoid) \
+  X(GeluTanh) \
+  X(GeluTanhDerivative) \
+  X(GeluErf) \
+  X(GeluErfDerivative) \
+  X(Copy)
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::cpu::HWY_NAMESPACE {

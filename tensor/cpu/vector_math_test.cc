@@ -21,15 +21,26 @@
 #include "lockstep/tensor/cpu/vector_math-inl.h"
 
 // One line a function: X(name).
-#define LOCKSTEP_TESTED_FUNCTIONS(X)                                                         \
-  X(Exp)                                                                                     \
-  X(ExpOfNonPositive)                                                                        \
-  X(Exp2)                                                                                    \
-  X(Expm1)                                                                                   \
-  X(Log)                                                                                     \
-  X(Log1p)                                                                                   \
-  X(Tanh) X(Erf) X(Sqrt) X(Rsqrt) X(Sin) X(Cos) X(Sigmoid) X(GeluTanh) X(GeluTanhDerivative) \
-      X(GeluErf) X(GeluErfDerivative)
+// clang-format off
+#define LOCKSTEP_TESTED_FUNCTIONS(X) \
+  X(Exp) \
+  X(ExpOfNonPositive) \
+  X(Exp2) \
+  X(Expm1) \
+  X(Log) \
+  X(Log1p) \
+  X(Tanh) \
+  X(Erf) \
+  X(Sqrt) \
+  X(Rsqrt) \
+  X(Sin) \
+  X(Cos) \
+  X(Sigmoid) \
+  X(GeluTanh) \
+  X(GeluTanhDerivative) \
+  X(GeluErf) \
+  X(GeluErfDerivative)
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::cpu::HWY_NAMESPACE {
