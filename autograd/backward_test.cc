@@ -8,6 +8,7 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::autograd {
@@ -17,18 +18,6 @@ using Values = std::vector<double>;
 
 Tensor Leaf(const Values& values) {
   return SetRequiresGrad(FromVector<double>(values, {static_cast<int64_t>(values.size())}), true);
-}
-
-// The code and message of what `call` throws.
-template <typename Call>
-Error ErrorOf(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kOk, "");
 }
 
 bool Contains(const Error& error, const std::string& text) {

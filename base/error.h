@@ -12,7 +12,7 @@
 //                                             ToString(a.shape()), " x ", ToString(b.shape())));
 //   }
 //   ...
-//   try { model.LoadState(state); } catch (const lockstep::Error& e) {
+//   try { state::LoadTrainingState(path); } catch (const lockstep::Error& e) {
 //     if (e.code() == absl::StatusCode::kDataLoss) UseOlderFile();
 //   }
 #ifndef LOCKSTEP_BASE_ERROR_H_

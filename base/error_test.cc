@@ -42,10 +42,10 @@ TEST(ErrorTest, MakersHaveTheirCodes) {
 }
 
 TEST(ErrorTest, WithContextKeepsTheCode) {
-  const Error error = DataLossError("checksum differs").WithContext("Load(/tmp/a)");
+  const Error error = DataLossError("checksum differs").WithContext("Load(model)");
   EXPECT_EQ(error.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(error.message(), "Load(/tmp/a): checksum differs");
-  EXPECT_STREQ(error.what(), "DATA_LOSS: Load(/tmp/a): checksum differs");
+  EXPECT_EQ(error.message(), "Load(model): checksum differs");
+  EXPECT_STREQ(error.what(), "DATA_LOSS: Load(model): checksum differs");
 }
 
 TEST(ErrorTest, ConvertsToAndFromStatus) {

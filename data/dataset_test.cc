@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/data/byte_text.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
@@ -22,17 +23,6 @@
 
 namespace lockstep::data {
 namespace {
-
-template <typename Body>
-Error ErrorOf(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kUnknown, "");
-}
 
 std::string NewFolder() {
   std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/dataXXXXXX";

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/philox.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/sampler.h"
 #include "lockstep/tensor/dtype.h"
@@ -22,17 +23,6 @@
 
 namespace lockstep::data {
 namespace {
-
-template <typename Body>
-Error ErrorOf(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kUnknown, "");
-}
 
 // Rows hold their index and a random number of their own.
 class IndexDataset : public Dataset {

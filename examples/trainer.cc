@@ -2,12 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/examples/trainer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -112,7 +109,6 @@ class Trainer {
     Progress progress(step_, config_.steps);
     bool stopped = false;
     double validation_loss = step_ >= config_.steps ? Validate() : 0;
-    Stopwatch run;
     const int64_t first_step = step_;
     double communication_seconds = 0;
     while (step_ < config_.steps && !stopped) {
@@ -195,7 +191,6 @@ class Trainer {
     while (std::optional<NamedTensors> batch = loader.Next()) {
       const double count = static_cast<double>(batch->At("ids").size(0));
       sum += count * model_->Loss(batch->At("ids"), batch->At("targets")).Item<double>();
-      if (loader.position().batch == loader.BatchesPerEpoch()) break;
     }
     model_->Train();
     Tensor total = FromVector<double>({sum}, {1});

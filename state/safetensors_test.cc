@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
@@ -26,17 +27,6 @@
 
 namespace lockstep::state {
 namespace {
-
-template <typename Body>
-Error ErrorOf(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kUnknown, "");
-}
 
 std::string NewFolder() {
   std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/stateXXXXXX";

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/random.h"
@@ -29,17 +30,6 @@ namespace lockstep::state {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <typename Body>
-Error ErrorOf(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kUnknown, "");
-}
 
 std::string NewFolder() {
   std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/trainXXXXXX";

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/tensor/attributes.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
@@ -26,17 +27,6 @@
 
 namespace lockstep {
 namespace {
-
-template <typename Body>
-Error ErrorOf(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kUnknown, "");
-}
 
 void SameAsFirst(const OpCall& call, SpecList& outputs) {
   TensorSpec& spec = outputs.emplace_back();

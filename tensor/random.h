@@ -16,7 +16,8 @@ namespace lockstep {
 
 // Word i of a random op is word (offset + i) % 4 of Philox block (offset + i) / 4 (key = seed,
 // counter = {block, stream}); offsets are multiples of 4. For element i, with w = word i:
-//   uniform float64   w * 2^-32;  other dtypes (w >> 8) * 2^-24, rounded to the dtype
+//   uniform float64   w * 2^-32;  other dtypes (w >> 8) * 2^-24, rounded to the dtype;
+//                     then scaled to [low, high), never reaching high
 //   normal            Box-Muller in double over words 2j and 2j+1 (j = i / 2), rounded to the
 //   dtype:
 //                     r = sqrt(-2 ln((w0 + 0.5) * 2^-32)), a = 2 pi (w1 + 0.5) * 2^-32;

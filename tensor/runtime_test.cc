@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/ref_counted.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
@@ -21,17 +22,6 @@
 
 namespace lockstep {
 namespace {
-
-template <typename Body>
-Error ErrorOf(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kUnknown, "");
-}
 
 int64_t SumOfCategories(const MemoryStats& stats) {
   int64_t sum = 0;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/memory.h"
@@ -17,17 +18,6 @@
 
 namespace lockstep {
 namespace {
-
-template <typename Body>
-Error ErrorOf(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return Error(absl::StatusCode::kUnknown, "");
-}
 
 // The transpose of a [rows, columns] tensor, made by hand: this package knows no ops.
 Tensor TransposedView(const Tensor& x) {

@@ -62,8 +62,8 @@ class ScopedThreadState {
   ThreadState saved_;
 };
 
-// Scope: new tensors go to `device`, on its compute stream. Throws InvalidArgument for meta-less
-// device types that no linked backend serves only when an op runs, not here.
+// Scope: new tensors go to `device`, on its compute stream. Throws nothing: a device that no linked
+// backend serves is refused by the first op or allocation there.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device);
