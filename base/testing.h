@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-// The Error that `body` throws. When it throws none, fails the current test and returns one with the
-// code kUnknown; other exceptions pass through.
+// The Error that `body` throws. When it throws none, fails the current test and returns one with
+// the code kUnknown; other exceptions pass through.
 template <typename Body>
 Error ErrorOf(Body&& body) {
   try {
