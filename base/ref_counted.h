@@ -37,6 +37,8 @@ class RefCounted {
   ~RefCounted() = default;
 
  private:
+  template <typename>
+  friend class RefPtr;
   mutable std::atomic<int32_t> count_{0};
 };
 
@@ -49,6 +51,21 @@ class RefPtr {
   RefPtr(std::nullptr_t) {}  // NOLINT
   explicit RefPtr(T* pointer) : pointer_(pointer) {
     if (pointer_ != nullptr) pointer_->AddRef();
+  }
+  // The first owner of an object that no other thread knows yet: counts without an atomic
+  // read-modify-write. REQUIRES: pointer is not null and ref_count() == 0.
+  static RefPtr First(T* pointer) {
+    pointer->count_.store(1, std::memory_order_relaxed);
+    RefPtr first;
+    first.pointer_ = pointer;
+    return first;
+  }
+  // A pointer that owns nothing, for views of pointers that outlive it. Never destroy or assign it;
+  // copies of it are ordinary owners.
+  static RefPtr Borrow(T* pointer) {
+    RefPtr borrowed;
+    borrowed.pointer_ = pointer;
+    return borrowed;
   }
   RefPtr(const RefPtr& other) : RefPtr(other.pointer_) {}
   RefPtr(RefPtr&& other) noexcept : pointer_(std::exchange(other.pointer_, nullptr)) {}
@@ -72,7 +89,7 @@ class RefPtr {
 
 template <typename T, typename... Args>
 RefPtr<T> MakeRef(Args&&... args) {
-  return RefPtr<T>(new T(std::forward<Args>(args)...));
+  return RefPtr<T>::First(new T(std::forward<Args>(args)...));
 }
 
 }  // namespace lockstep

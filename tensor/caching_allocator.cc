@@ -15,9 +15,8 @@ constexpr int64_t kMinimumCacheBytes = int64_t{64} << 20;
 }  // namespace
 
 int64_t CachingAllocator::SizeClass(int64_t bytes) {
-  if (bytes <= kSmallBytes) return bytes;
   const int64_t power = int64_t{1} << (63 - std::countl_zero(static_cast<uint64_t>(bytes)));
-  const int64_t step = power / 8;
+  const int64_t step = std::max<int64_t>(power / 8, 64);
   if (bytes > INT64_MAX - step) return bytes;
   return (bytes + step - 1) / step * step;
 }
@@ -33,10 +32,9 @@ void* CachingAllocator::FromSystem(int64_t bytes, int64_t alignment) {
 void* CachingAllocator::Allocate(int64_t bytes, int64_t alignment, int /*stream*/,
                                  MemoryCategory /*category*/) {
   const int64_t size = SizeClass(bytes);
-  if (bytes > kSmallBytes) {
+  {
     std::lock_guard<std::mutex> lock(mutex_);
     live_bytes_ += size;
-    peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_);
     auto found = free_blocks_.find(size);
     if (found != free_blocks_.end() && !found->second.empty()) {
       void* block = found->second.back();
@@ -47,24 +45,24 @@ void* CachingAllocator::Allocate(int64_t bytes, int64_t alignment, int /*stream*
     ++system_allocation_count_;
   }
   void* block = FromSystem(size, alignment);
-  if (block == nullptr && bytes > kSmallBytes) {
+  if (block == nullptr) {
     EmptyCache();
     block = FromSystem(size, alignment);
   }
   if (block == nullptr) {
-    if (bytes > kSmallBytes) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      live_bytes_ -= size;
-    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    live_bytes_ -= size;
     throw ResourceExhaustedError(absl::StrCat("Allocate: the system has no ", bytes, " bytes"));
   }
   return block;
 }
 
 void CachingAllocator::Free(void* block, int64_t bytes, int /*stream*/) {
-  if (bytes > kSmallBytes) {
+  {
     const int64_t size = SizeClass(bytes);
     std::lock_guard<std::mutex> lock(mutex_);
+    // Here rather than in Allocate, which counts a block before it knows that the system has one.
+    peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_);
     live_bytes_ -= size;
     if (cached_bytes_ + size <= std::max(kMinimumCacheBytes, peak_live_bytes_)) {
       cached_bytes_ += size;

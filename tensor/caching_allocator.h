@@ -16,8 +16,8 @@
 namespace lockstep {
 
 // Thread-safe. Size classes lie an eighth of a power of two apart (a block is at most 12.5 % larger
-// than asked for). Cached bytes never exceed the larger of 64 MiB and the most bytes that were in
-// use at once; blocks beyond that go back to the system.
+// than asked for), and 64 bytes apart up to 512. Cached bytes never exceed the larger of 64 MiB and
+// the most bytes that were in use at once; blocks beyond that go back to the system.
 class CachingAllocator : public Allocator {
  public:
   // Gives the cached blocks back; those in use stay their holders'.
@@ -27,10 +27,8 @@ class CachingAllocator : public Allocator {
   void Free(void* block, int64_t bytes, int stream) override;
   void EmptyCache() override;
   int64_t CachedBytes() const override;
-  // Blocks of up to kSmallBytes come from malloc, which has caches of its own, and do not count.
   int64_t SystemAllocationCount() const override;
 
-  static constexpr int64_t kSmallBytes = 1024;
   static int64_t SizeClass(int64_t bytes);
 
  private:

@@ -22,34 +22,38 @@ LayerTable& Layers() {
   return layers;
 }
 
-// The device of the operands; the current device when there are none.
-Device OperandDevice(const OpInfo& info, TensorSpan inputs) {
+[[noreturn]] void RefuseInput(const OpInfo& info, TensorSpan inputs, size_t index, Device device) {
+  if (inputs[index].defined()) {
+    throw InvalidArgumentError(absl::StrCat(info.name, ": operands on ", ToString(device), " and ",
+                                            ToString(inputs[index].device()),
+                                            "; move one with To(x, device)"));
+  }
+  throw InvalidArgumentError(
+      absl::StrCat(info.name, ": input '", info.inputs[index].name, "' is undefined"));
+}
+
+[[noreturn]] void RefuseInputCount(const OpInfo& info, TensorSpan inputs) {
+  throw InvalidArgumentError(
+      absl::StrCat(info.name, ": ", inputs.size(), " inputs; it takes ", info.inputs.size()));
+}
+
+// Checks that the inputs are those of the row and on one device, and returns it: the current device
+// when there are none. Lists may have any length and any of their tensors undefined; their rules
+// check them.
+Device CheckInputs(const OpInfo& info, TensorSpan inputs) {
+  if (!info.has_lists && inputs.size() != info.inputs.size()) RefuseInputCount(info, inputs);
   const TensorImpl* first = nullptr;
-  for (const Tensor& input : inputs) {
-    if (!input.defined()) continue;
-    if (first == nullptr) {
-      first = &input.impl();
-    } else if (input.impl().device != first->device) {
-      throw InvalidArgumentError(absl::StrCat(info.name, ": operands on ", ToString(first->device),
-                                              " and ", ToString(input.device()),
-                                              "; move one with To(x, device)"));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorImpl* const impl = inputs[i].impl_ptr().get();
+    if (impl == nullptr) {
+      if (!info.has_lists && !info.inputs[i].optional) RefuseInput(info, inputs, i, Device());
+    } else if (first == nullptr) {
+      first = impl;
+    } else if (impl->device != first->device) {
+      RefuseInput(info, inputs, i, first->device);
     }
   }
   return first == nullptr ? CurrentDevice() : first->device;
-}
-
-void CheckInputCount(const OpInfo& info, TensorSpan inputs) {
-  if (info.has_lists) return;  // lists may have any length; their rules check
-  if (inputs.size() != info.inputs.size()) {
-    throw InvalidArgumentError(
-        absl::StrCat(info.name, ": ", inputs.size(), " inputs; it takes ", info.inputs.size()));
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined() && !info.inputs[i].optional) {
-      throw InvalidArgumentError(
-          absl::StrCat(info.name, ": input '", info.inputs[i].name, "' is undefined"));
-    }
-  }
 }
 
 SpecList InferWith(const OpInfo& info, const OpCall& call, Device device) {
@@ -69,7 +73,7 @@ Tensor MakeView(const Tensor& source, const TensorSpec& spec) {
                                     impl.device));
 }
 
-Tensor AllocateOutput(const TensorSpec& spec) {
+Tensor AllocateOutput(TensorSpec& spec) {
   int64_t count = 1;
   for (int64_t size : spec.shape) count *= size;
   RefPtr<Storage> storage;
@@ -77,7 +81,8 @@ Tensor AllocateOutput(const TensorSpec& spec) {
     storage = Storage::Allocate(spec.device, count * ItemSize(spec.dtype));
   }
   if (spec.strides.empty()) {
-    return Tensor(MakeRef<TensorImpl>(std::move(storage), spec.shape, spec.dtype, spec.device));
+    return Tensor(
+        MakeRef<TensorImpl>(std::move(storage), std::move(spec.shape), spec.dtype, spec.device));
   }
   return Tensor(MakeRef<TensorImpl>(std::move(storage), spec.shape, spec.strides, int64_t{0},
                                     spec.dtype, spec.device));
@@ -178,8 +183,7 @@ Kernel KernelFor(const OpInfo& info, OpId op, Device device) {
 
 TensorList RunKernel(const OpCall& call) {
   const OpInfo& info = GetOpInfo(call.op);
-  CheckInputCount(info, call.inputs);
-  const Device device = OperandDevice(info, call.inputs);
+  const Device device = CheckInputs(info, call.inputs);
   SpecList specs = InferWith(info, call, device);
 
   TensorList outputs;
@@ -199,7 +203,7 @@ TensorList RunKernel(const OpCall& call) {
   const bool meta = device == kMeta || (!specs.empty() && specs[0].device == kMeta);
   if (!meta) {
     for (const Tensor& input : inputs) {
-      if (input.defined()) input.impl().storage->WaitReady();
+      if (const TensorImpl* impl = input.impl_ptr().get()) impl->storage->WaitReady();
     }
     if (call.in_place || (info.mutates != 0 && !info.has_lists)) {
       CopyClobbered(call, 0, copies);
@@ -210,7 +214,7 @@ TensorList RunKernel(const OpCall& call) {
   if (call.in_place) {
     outputs.push_back(call.inputs[0]);
   } else {
-    for (const TensorSpec& spec : specs) outputs.push_back(AllocateOutput(spec));
+    for (TensorSpec& spec : specs) outputs.push_back(AllocateOutput(spec));  // takes the shapes
   }
   if (meta) return outputs;
 
@@ -269,8 +273,7 @@ Tensor DispatchInPlace(OpId op, TensorSpan inputs, const Scalars& scalars,
 
 SpecList InferOutputs(const OpCall& call) {
   const OpInfo& info = GetOpInfo(call.op);
-  CheckInputCount(info, call.inputs);
-  return InferWith(info, call, OperandDevice(info, call.inputs));
+  return InferWith(info, call, CheckInputs(info, call.inputs));
 }
 
 }  // namespace lockstep

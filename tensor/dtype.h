@@ -99,21 +99,8 @@ inline constexpr DType kDTypeOf = DTypeTraits<T>::kDType;
 
 // Bytes of one element.
 constexpr int64_t ItemSize(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-    case DType::kInt64:
-      return 8;
-    case DType::kFloat32:
-    case DType::kInt32:
-      return 4;
-    case DType::kBFloat16:
-    case DType::kFloat16:
-      return 2;
-    case DType::kUInt8:
-    case DType::kBool:
-      return 1;
-  }
-  return 0;
+  constexpr int8_t kItemSizes[kDTypeCount] = {4, 2, 2, 8, 8, 4, 1, 1};
+  return kItemSizes[static_cast<int>(dtype)];
 }
 
 constexpr bool IsFloatingPoint(DType dtype) { return dtype <= DType::kFloat64; }

@@ -12,22 +12,21 @@
 namespace lockstep {
 namespace {
 
-// Ops are few; a fixed table keeps the lookup of a call to one load.
-constexpr int kMaximumOps = 1024;
-using KernelTable = std::array<std::array<std::atomic<Kernel>, kDeviceTypeCount>, kMaximumOps>;
+using KernelTable = std::array<std::array<std::atomic<Kernel>, kDeviceTypeCount>, kMaximumOpCount>;
 
 KernelTable& Kernels() {
-  static auto* table = new KernelTable{};
-  return *table;
+  static constinit KernelTable table{};
+  return table;
 }
 
 }  // namespace
 
 void RegisterKernel(OpId op, DeviceType type, Kernel kernel) {
   const int index = static_cast<int>(op);
-  if (index >= kMaximumOps || kernel == nullptr) {
+  if (index >= kMaximumOpCount || kernel == nullptr) {
     throw InvalidArgumentError(absl::StrCat("RegisterKernel: op ", index, " of at most ",
-                                            kMaximumOps, kernel == nullptr ? ", no kernel" : ""));
+                                            kMaximumOpCount,
+                                            kernel == nullptr ? ", no kernel" : ""));
   }
   Kernel expected = nullptr;
   if (!Kernels()[index][static_cast<int>(type)].compare_exchange_strong(expected, kernel)) {
@@ -39,7 +38,7 @@ void RegisterKernel(OpId op, DeviceType type, Kernel kernel) {
 
 Kernel FindKernel(OpId op, DeviceType type) {
   const int index = static_cast<int>(op);
-  if (index >= kMaximumOps) return nullptr;
+  if (index >= kMaximumOpCount) return nullptr;
   return Kernels()[index][static_cast<int>(type)].load(std::memory_order_acquire);
 }
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/spin_lock.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -18,17 +20,19 @@ constexpr absl::string_view kCategoryNames[kMemoryCategoryCount] = {
     "other",    "parameter",     "gradient",  "optimizer", "activation",
     "backward", "communication", "workspace", "data"};
 
-// Counters of one device. One mutex, so that a snapshot adds up.
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+// Counters of one device. One lock, so that a snapshot adds up.
 struct DeviceCounters {
-  std::mutex mutex;
+  SpinLock lock;
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
   BytesByCategory current;
   BytesByCategory peak;
   int64_t allocation_count = 0;
-  std::optional<int64_t> limit_bytes;
+  int64_t limit_bytes = kNoLimit;
 
-  // REQUIRES: mutex held.
+  // REQUIRES: lock held.
   void Change(int64_t bytes, MemoryCategory category) {
     current_bytes += bytes;
     current[category] += bytes;
@@ -38,8 +42,8 @@ struct DeviceCounters {
 };
 
 DeviceCounters& Counters(Device device) {
-  static auto* counters = new std::array<DeviceCounters, kDeviceOrdinalCount>;
-  return (*counters)[device.ordinal()];
+  static constinit std::array<DeviceCounters, kDeviceOrdinalCount> counters{};
+  return counters[device.ordinal()];
 }
 
 std::atomic<Allocator*>& AllocatorSlot(DeviceType type) {
@@ -77,6 +81,14 @@ Error OutOfMemory(Device device, int64_t bytes, MemoryCategory category,
       ". Use a smaller batch, activation checkpointing or sharding, or raise the limit"));
 }
 
+// Not inlined: building the message would cost every allocation.
+[[noreturn]] __attribute__((noinline, cold)) void ThrowOverLimit(Device device, int64_t bytes,
+                                                                 MemoryCategory category,
+                                                                 const DeviceCounters& counters) {
+  throw OutOfMemory(device, bytes, category, counters,
+                    absl::StrCat("would pass the limit of ", counters.limit_bytes));
+}
+
 }  // namespace
 
 absl::string_view MemoryCategoryName(MemoryCategory category) {
@@ -87,7 +99,7 @@ MemoryStats GetMemoryStats(Device device) {
   MemoryStats stats;
   {
     DeviceCounters& counters = Counters(device);
-    std::lock_guard<std::mutex> lock(counters.mutex);
+    std::lock_guard<SpinLock> guard(counters.lock);
     stats.current_bytes = counters.current_bytes;
     stats.peak_bytes = counters.peak_bytes;
     stats.current = counters.current;
@@ -103,7 +115,7 @@ MemoryStats GetMemoryStats(Device device) {
 
 void ResetPeakBytes(Device device) {
   DeviceCounters& counters = Counters(device);
-  std::lock_guard<std::mutex> lock(counters.mutex);
+  std::lock_guard<SpinLock> guard(counters.lock);
   counters.peak_bytes = counters.current_bytes;
   counters.peak = counters.current;
 }
@@ -115,8 +127,8 @@ void SetCapacityLimit(Device device, std::optional<int64_t> limit_bytes) {
                                             "; give a limit >= 0, or nullopt for none"));
   }
   DeviceCounters& counters = Counters(device);
-  std::lock_guard<std::mutex> lock(counters.mutex);
-  counters.limit_bytes = limit_bytes;
+  std::lock_guard<SpinLock> guard(counters.lock);
+  counters.limit_bytes = limit_bytes.value_or(kNoLimit);
 }
 
 void EmptyCache(Device device) {
@@ -140,48 +152,53 @@ CategoryScope::~CategoryScope() { MutableThreadState().category = saved_; }
 
 namespace internal {
 
+void CountAllocation(Device device, int64_t bytes, MemoryCategory category) {
+  DeviceCounters& counters = Counters(device);
+  std::lock_guard<SpinLock> guard(counters.lock);
+  if (bytes > counters.limit_bytes - counters.current_bytes) {
+    ThrowOverLimit(device, bytes, category, counters);
+  }
+  counters.Change(bytes, category);
+  ++counters.allocation_count;
+}
+
+void RefuseCounted(Device device, int64_t bytes, MemoryCategory category) {
+  DeviceCounters& counters = Counters(device);
+  std::lock_guard<SpinLock> guard(counters.lock);
+  counters.Change(-bytes, category);
+  throw OutOfMemory(device, bytes, category, counters, "were refused by the system");
+}
+
 void* AllocateCounted(Device device, int64_t bytes, MemoryCategory category, int stream) {
   Allocator& allocator = AllocatorFor(device, "Allocate");
-  DeviceCounters& counters = Counters(device);
-  {
-    std::lock_guard<std::mutex> lock(counters.mutex);
-    if (counters.limit_bytes.has_value() &&
-        bytes > *counters.limit_bytes - counters.current_bytes) {
-      throw OutOfMemory(device, bytes, category, counters,
-                        absl::StrCat("would pass the limit of ", *counters.limit_bytes));
-    }
-    counters.Change(bytes, category);
-    ++counters.allocation_count;
-  }
+  CountAllocation(device, bytes, category);
   try {
     return bytes == 0 ? nullptr : allocator.Allocate(bytes, kStorageAlignment, stream, category);
   } catch (const Error&) {
-    std::lock_guard<std::mutex> lock(counters.mutex);
-    counters.Change(-bytes, category);
-    throw OutOfMemory(device, bytes, category, counters, "were refused by the system");
+    RefuseCounted(device, bytes, category);
   }
 }
 
 void FreeCounted(Device device, void* block, int64_t bytes, MemoryCategory category, int stream) {
   if (block != nullptr) AllocatorFor(device, "Free").Free(block, bytes, stream);
-  UncountExternal(device, bytes, category);
+  Uncount(device, bytes, category);
 }
 
 void CountExternal(Device device, int64_t bytes, MemoryCategory category) {
   DeviceCounters& counters = Counters(device);
-  std::lock_guard<std::mutex> lock(counters.mutex);
+  std::lock_guard<SpinLock> guard(counters.lock);
   counters.Change(bytes, category);
 }
 
-void UncountExternal(Device device, int64_t bytes, MemoryCategory category) {
+void Uncount(Device device, int64_t bytes, MemoryCategory category) {
   DeviceCounters& counters = Counters(device);
-  std::lock_guard<std::mutex> lock(counters.mutex);
+  std::lock_guard<SpinLock> guard(counters.lock);
   counters.Change(-bytes, category);
 }
 
 void MoveCategory(Device device, int64_t bytes, MemoryCategory from, MemoryCategory to) {
   DeviceCounters& counters = Counters(device);
-  std::lock_guard<std::mutex> lock(counters.mutex);
+  std::lock_guard<SpinLock> guard(counters.lock);
   counters.current[from] -= bytes;
   counters.current[to] += bytes;
   counters.peak[to] = std::max(counters.peak[to], counters.current[to]);

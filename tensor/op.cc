@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/tensor/op.h"
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -41,6 +42,12 @@ OpInfo MakeBuiltin(absl::string_view name, absl::string_view inputs, absl::strin
   return info;
 }
 
+// Rows by id, null until there is one.
+std::array<std::atomic<const OpInfo*>, kMaximumOpCount>& RowPointers() {
+  static constinit std::array<std::atomic<const OpInfo*>, kMaximumOpCount> pointers{};
+  return pointers;
+}
+
 // The table. Rows are never removed or changed, so references to them stay good.
 struct OpTable {
   std::deque<OpInfo> rows;
@@ -66,6 +73,7 @@ struct OpTable {
     const OpId id = static_cast<OpId>(rows.size());
     by_name.emplace(info.name, id);
     rows.push_back(std::move(info));
+    RowPointers()[rows.size() - 1].store(&rows.back(), std::memory_order_release);
     count.store(static_cast<int>(rows.size()), std::memory_order_release);
     return id;
   }
@@ -100,20 +108,21 @@ OpId RegisterOp(OpInfo info) {
   if (table.by_name.contains(info.name)) {
     throw AlreadyExistsError(absl::StrCat("RegisterOp: there is already an op ", info.name));
   }
+  if (static_cast<int>(table.rows.size()) == kMaximumOpCount) {
+    throw ResourceExhaustedError(
+        absl::StrCat("RegisterOp: ", info.name, ": there are ", kMaximumOpCount, " ops already"));
+  }
   return table.Append(std::move(info));
 }
 
 const OpInfo& GetOpInfo(OpId op) {
-  OpTable& table = Table();
   const int index = static_cast<int>(op);
-  // Built-in rows never move; others are found under the lock because a deque grows.
-  if (index < kBuiltinCount) return table.rows[index];
-  std::lock_guard<std::mutex> lock(table.mutex);
-  if (index >= static_cast<int>(table.rows.size())) {
-    throw OutOfRangeError(
-        absl::StrCat("GetOpInfo: no op ", index, "; there are ", table.rows.size()));
+  if (index < kMaximumOpCount) {
+    if (const OpInfo* row = RowPointers()[index].load(std::memory_order_acquire)) return *row;
+    Table();  // the first call of the process makes the built-in rows
+    if (const OpInfo* row = RowPointers()[index].load(std::memory_order_acquire)) return *row;
   }
-  return table.rows[index];
+  throw OutOfRangeError(absl::StrCat("GetOpInfo: no op ", index, "; there are ", OpCount()));
 }
 
 OpId FindOp(absl::string_view name) {

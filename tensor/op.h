@@ -20,6 +20,9 @@
 
 namespace lockstep {
 
+// Built-in and registered ops together; tables by op have this size, so that a lookup is one load.
+inline constexpr int kMaximumOpCount = 1024;
+
 // Built-in ops; RegisterOp hands out larger values.
 enum class OpId : uint16_t {
 #define LOCKSTEP_OP(name, ...) k##name,
@@ -107,7 +110,8 @@ struct OpInfo {
 std::vector<OpInfo::Input> ParseInputs(absl::string_view text);
 
 // Adds an op of another program; unknown to the compiler means opaque. Thread-safe. Throws
-// AlreadyExists for a name in use, InvalidArgument for an incomplete row.
+// AlreadyExists for a name in use, InvalidArgument for an incomplete row, ResourceExhausted when
+// there are kMaximumOpCount.
 OpId RegisterOp(OpInfo info);
 
 // Throws OutOfRange for an id that was never handed out.

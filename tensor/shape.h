@@ -29,6 +29,18 @@ std::string ToString(ShapeSpan shape);
 // negative size or a product beyond int64.
 int64_t NumElements(ShapeSpan shape, absl::string_view call = "shape");
 
+// a == b, without a call: shapes are short and compared several times in each op.
+inline bool SameSizes(const Shape& a, const Shape& b) {
+  const size_t rank = a.size();
+  if (b.size() != rank) return false;
+  const int64_t* const x = a.data();
+  const int64_t* const y = b.data();
+  for (size_t i = 0; i < rank; ++i) {
+    if (x[i] != y[i]) return false;
+  }
+  return true;
+}
+
 // Row-major strides. A size of 0 counts as 1, as in PyTorch.
 Strides ContiguousStrides(ShapeSpan shape);
 

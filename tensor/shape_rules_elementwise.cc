@@ -65,7 +65,7 @@ void BackwardPair(const OpCall& call, SpecList& outputs) {
 void Broadcast(const OpCall& call, SpecList& outputs, DType dtype) {
   const Shape& x = call.inputs[0].shape();
   const Shape& y = call.inputs[1].shape();
-  if (x == y) {
+  if (SameSizes(x, y)) {
     Emit(call, outputs, x, dtype);
   } else {
     Emit(call, outputs, BroadcastShapes(x, y, OpName(call)), dtype);

@@ -82,7 +82,7 @@ inline void RequireSameDType(const OpCall& call, size_t a, size_t b) {
 // "Name: x has shape [..]; [..] is needed, `why`".
 void RequireShape(const OpCall& call, size_t index, ShapeSpan shape, absl::string_view why);
 inline void RequireSameShape(const OpCall& call, size_t a, size_t b) {
-  if (call.inputs[a].shape() != call.inputs[b].shape()) {
+  if (!SameSizes(call.inputs[a].shape(), call.inputs[b].shape())) {
     RequireShape(call, b, call.inputs[a].shape(), absl::StrCat("as ", InputName(call, a), " has"));
   }
 }

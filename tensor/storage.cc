@@ -3,6 +3,7 @@
 #include "lockstep/tensor/storage.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -17,16 +18,45 @@ struct Storage::Rare {
   std::vector<Event> pending;
 };
 
-Storage::Storage(Device device, void* data, int64_t bytes, MemoryCategory category, bool external)
-    : data_(data), bytes_(bytes), device_(device), category_(category), external_(external) {}
+void* Storage::operator new(size_t size, int64_t inside_bytes) {
+  const size_t extra =
+      inside_bytes == 0 ? 0 : static_cast<size_t>(inside_bytes) + kStorageAlignment;
+  return ::operator new(size + extra);
+}
+void Storage::operator delete(void* storage) { ::operator delete(storage); }
+void Storage::operator delete(void* storage, int64_t /*inside_bytes*/) {
+  ::operator delete(storage);
+}
+
+Storage::Storage(Device device, void* data, int64_t bytes, MemoryCategory category, Owner owner)
+    : data_(data), bytes_(bytes), device_(device), category_(category), owner_(owner) {
+  if (owner == Owner::kInside && bytes > 0) {
+    const uintptr_t behind = reinterpret_cast<uintptr_t>(this) + sizeof(Storage);
+    data_ = reinterpret_cast<void*>((behind + kStorageAlignment - 1) & -kStorageAlignment);
+  }
+}
+
+RefPtr<Storage> Storage::AllocateInside(Device device, int64_t bytes, MemoryCategory category) {
+  internal::CountAllocation(device, bytes, category);
+  try {
+    return RefPtr<Storage>::First(new (bytes)
+                                      Storage(device, nullptr, bytes, category, Owner::kInside));
+  } catch (const std::bad_alloc&) {
+    internal::RefuseCounted(device, bytes, category);
+  }
+}
 
 RefPtr<Storage> Storage::Allocate(Device device, int64_t bytes) {
   if (bytes < 0) {
     throw InvalidArgumentError(absl::StrCat("Storage::Allocate: ", bytes, " bytes; give >= 0"));
   }
   const ThreadState& state = CurrentThreadState();
+  if (device.type == DeviceType::kCpu && bytes <= kInsideBytes) {
+    return AllocateInside(device, bytes, state.category);
+  }
   void* data = internal::AllocateCounted(device, bytes, state.category, state.stream);
-  return RefPtr<Storage>(new Storage(device, data, bytes, state.category, /*external=*/false));
+  return RefPtr<Storage>::First(
+      new (0) Storage(device, data, bytes, state.category, Owner::kAllocator));
 }
 
 RefPtr<Storage> Storage::Wrap(Device device, void* data, int64_t bytes,
@@ -36,18 +66,19 @@ RefPtr<Storage> Storage::Wrap(Device device, void* data, int64_t bytes,
                                             data == nullptr ? "null" : "an address",
                                             "; give memory of that size"));
   }
-  RefPtr<Storage> storage(new Storage(device, data, bytes, category, /*external=*/true));
+  auto storage =
+      RefPtr<Storage>::First(new (0) Storage(device, data, bytes, category, Owner::kElsewhere));
   storage->rare().release = std::move(release);
   internal::CountExternal(device, bytes, category);
   return storage;
 }
 
 Storage::~Storage() {
-  if (!external_) {
+  if (owner_ == Owner::kAllocator) {
     internal::FreeCounted(device_, data_, bytes_, category(), /*stream=*/0);
     return;
   }
-  internal::UncountExternal(device_, bytes_, category());
+  internal::Uncount(device_, bytes_, category());
   if (rare_ && rare_->release) rare_->release();
 }
 

@@ -21,6 +21,10 @@ namespace lockstep {
 // Invariants: bytes() never changes; data() is null only for bytes() == 0 and on the meta device.
 class Storage : public RefCounted<Storage> {
  public:
+  // On a CPU device up to this many bytes lie behind the object itself: one allocation instead of
+  // two, small enough for malloc's per-thread cache. Most tensors of a small op are that small.
+  static constexpr int64_t kInsideBytes = 768;
+
   // Uninitialised memory in this thread's category. Throws ResourceExhausted.
   static RefPtr<Storage> Allocate(Device device, int64_t bytes);
   // Memory owned by something else; `release` runs when the last tensor goes, on whatever thread.
@@ -49,8 +53,14 @@ class Storage : public RefCounted<Storage> {
 
  private:
   struct Rare;  // what few storages have: a release function, pending events
+  enum class Owner : uint8_t { kAllocator, kInside, kElsewhere };
   friend class RefCounted<Storage>;
-  Storage(Device device, void* data, int64_t bytes, MemoryCategory category, bool external);
+  static RefPtr<Storage> AllocateInside(Device device, int64_t bytes, MemoryCategory category);
+  // Room for `inside_bytes` aligned bytes behind the object.
+  static void* operator new(size_t size, int64_t inside_bytes);
+  static void operator delete(void* storage);
+  static void operator delete(void* storage, int64_t inside_bytes);
+  Storage(Device device, void* data, int64_t bytes, MemoryCategory category, Owner owner);
   ~Storage();
   void WaitPending() const;
   Rare& rare();
@@ -61,7 +71,7 @@ class Storage : public RefCounted<Storage> {
   Device device_;
   std::atomic<MemoryCategory> category_;
   mutable std::atomic<bool> has_pending_{false};
-  const bool external_;
+  const Owner owner_;
   mutable std::mutex mutex_;  // guards rare_
   std::unique_ptr<Rare> rare_;
 };

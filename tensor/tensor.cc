@@ -86,16 +86,21 @@ TensorImpl::TensorImpl(RefPtr<Storage> storage_in, ShapeSpan shape_in, ShapeSpan
   contiguous = IsContiguous(shape, strides);
 }
 
-TensorImpl::TensorImpl(RefPtr<Storage> storage_in, ShapeSpan shape_in, DType dtype_in,
-                       Device device_in)
+TensorImpl::TensorImpl(RefPtr<Storage> storage_in, Shape shape_in, DType dtype_in, Device device_in)
     : storage(std::move(storage_in)),
-      shape(shape_in.begin(), shape_in.end()),
-      strides(ContiguousStrides(shape_in)),
+      shape(std::move(shape_in)),
+      strides(shape),  // copied and overwritten: cheaper than a vector of zeros
       dtype(dtype_in),
       device(device_in),
       contiguous(true) {
+  // ContiguousStrides and the count in one loop: every op makes a tensor.
+  int64_t step = 1;
   numel = 1;
-  for (int64_t size : shape) numel *= size;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= std::max<int64_t>(shape[i], 1);
+    numel *= shape[i];
+  }
 }
 
 void Tensor::ThrowUndefined() {
@@ -186,7 +191,8 @@ Tensor Empty(ShapeSpan shape, const TensorOptions& options) {
   }
   RefPtr<Storage> storage;
   if (device != kMeta) storage = Storage::Allocate(device, count * ItemSize(dtype));
-  return Tensor(MakeRef<TensorImpl>(std::move(storage), shape, dtype, device));
+  return Tensor(
+      MakeRef<TensorImpl>(std::move(storage), Shape(shape.begin(), shape.end()), dtype, device));
 }
 
 Tensor EmptyLike(const Tensor& tensor) {

@@ -44,7 +44,7 @@ class TensorImpl : public RefCounted<TensorImpl> {
   TensorImpl(RefPtr<Storage> storage, ShapeSpan shape, ShapeSpan strides, int64_t offset,
              DType dtype, Device device);
   // Row-major.
-  TensorImpl(RefPtr<Storage> storage, ShapeSpan shape, DType dtype, Device device);
+  TensorImpl(RefPtr<Storage> storage, Shape shape, DType dtype, Device device);
 
   RefPtr<Storage> storage;  // null on meta
   Shape shape;

@@ -16,18 +16,29 @@ std::atomic<uint32_t>& DefaultLayerMask() {
   return mask;
 }
 
-ThreadState NewThreadState() {
+// Owns the state of its thread.
+struct ThreadStateHolder {
   ThreadState state;
-  state.layer_mask = DefaultLayerMask().load(std::memory_order_acquire);
-  return state;
-}
+
+  ThreadStateHolder() {
+    state.layer_mask = DefaultLayerMask().load(std::memory_order_acquire);
+    internal::thread_state = &state;
+  }
+  ~ThreadStateHolder() { internal::thread_state = nullptr; }
+};
 
 }  // namespace
 
-ThreadState& MutableThreadState() {
-  thread_local ThreadState state = NewThreadState();
-  return state;
+namespace internal {
+
+constinit thread_local ThreadState* thread_state = nullptr;
+
+ThreadState& MakeThreadState() {
+  thread_local ThreadStateHolder holder;
+  return holder.state;
 }
+
+}  // namespace internal
 
 ScopedThreadState::ScopedThreadState(const ThreadState& state) : saved_(MutableThreadState()) {
   MutableThreadState() = state;

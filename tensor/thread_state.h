@@ -45,8 +45,18 @@ struct ThreadState {
   int intra_op_threads = 0;  // 0: as many as the processors this process may use
 };
 
+namespace internal {
+// Null until the thread asks for its state, and again when it ends. A plain pointer, because a
+// thread-local object with a constructor costs a call and a test at each use.
+extern constinit thread_local ThreadState* thread_state;
+ThreadState& MakeThreadState();
+}  // namespace internal
+
 // This thread's state. A new thread starts with the layers that register themselves as on.
-ThreadState& MutableThreadState();
+inline ThreadState& MutableThreadState() {
+  ThreadState* const state = internal::thread_state;
+  return state != nullptr ? *state : internal::MakeThreadState();
+}
 inline const ThreadState& CurrentThreadState() { return MutableThreadState(); }
 
 // Installs a copy of `state` and puts the old one back. Generator positions advanced inside are

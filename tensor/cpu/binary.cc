@@ -163,30 +163,33 @@ void BinaryBools(BinaryOp op, int64_t n, const uint8_t* x, const uint8_t* y, uin
 void RunBinary(BinaryOp op, const KernelContext& context, TensorSpan inputs,
                absl::Span<Tensor> outputs, const Scalar& alpha = 1) {
   const DType dtype = outputs[0].dtype();
-  const double scale = alpha.AsDouble();
-  const int64_t factor = alpha.AsInt64();
   const auto body = [&](int64_t, int64_t n, char* const* data) {
     // E: the element type, or the byte of a bool.
-    const auto call = [&]<typename E>(TypeTag<E>, auto function, auto operand) {
-      function(op, n, In<E>(data[1]), In<E>(data[2]), Out<E>(data[0]), operand);
+    const auto call = [&]<typename E>(TypeTag<E>, auto function) {
+      const E *x = In<E>(data[1]), *y = In<E>(data[2]);
+      if constexpr (std::is_integral_v<E>) {
+        function(op, n, x, y, Out<E>(data[0]), alpha.AsInt64());
+      } else {
+        function(op, n, x, y, Out<E>(data[0]), alpha.AsDouble());
+      }
     };
     switch (dtype) {
       case DType::kFloat32:
-        return call(TypeTag<float>{}, HWY_DYNAMIC_DISPATCH(BinaryFloat), scale);
+        return call(TypeTag<float>{}, HWY_DYNAMIC_DISPATCH(BinaryFloat));
       case DType::kBFloat16:
-        return call(TypeTag<bfloat16>{}, HWY_DYNAMIC_DISPATCH(BinaryBFloat16), scale);
+        return call(TypeTag<bfloat16>{}, HWY_DYNAMIC_DISPATCH(BinaryBFloat16));
       case DType::kFloat16:
-        return call(TypeTag<float16>{}, HWY_DYNAMIC_DISPATCH(BinaryFloat16), scale);
+        return call(TypeTag<float16>{}, HWY_DYNAMIC_DISPATCH(BinaryFloat16));
       case DType::kFloat64:
-        return call(TypeTag<double>{}, HWY_DYNAMIC_DISPATCH(BinaryDouble), scale);
+        return call(TypeTag<double>{}, HWY_DYNAMIC_DISPATCH(BinaryDouble));
       case DType::kInt64:
-        return call(TypeTag<int64_t>{}, BinaryIntegers<int64_t>, factor);
+        return call(TypeTag<int64_t>{}, BinaryIntegers<int64_t>);
       case DType::kInt32:
-        return call(TypeTag<int32_t>{}, BinaryIntegers<int32_t>, factor);
+        return call(TypeTag<int32_t>{}, BinaryIntegers<int32_t>);
       case DType::kUInt8:
-        return call(TypeTag<uint8_t>{}, BinaryIntegers<uint8_t>, factor);
+        return call(TypeTag<uint8_t>{}, BinaryIntegers<uint8_t>);
       case DType::kBool:
-        return call(TypeTag<uint8_t>{}, BinaryBools, factor);
+        return call(TypeTag<uint8_t>{}, BinaryBools);
     }
   };
   RunStridedLoop(context, outputs, inputs, body, {.raw = true});

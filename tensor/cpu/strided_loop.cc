@@ -27,10 +27,6 @@ struct Plan {
   bool any_buffered = false;
 };
 
-bool SameShapePacked(const Tensor& tensor, const Shape& shape) {
-  return tensor.is_contiguous() && tensor.shape() == shape;
-}
-
 bool PackedOverall(const LoopVector& sizes, const StridedArray& array) {
   int64_t expected = ItemSize(array.dtype);
   for (size_t i = sizes.size(); i-- > 0;) {
@@ -156,41 +152,52 @@ class BlockRunner {
   alignas(64) char buffers_[kMaxLoopOperands][kLoopBlock * 8];
 };
 
-// Every operand packed in the order of the output, nothing to convert: no plan is needed.
-bool IsPlain(absl::Span<const Tensor> outputs, TensorSpan inputs,
-             const StridedLoopOptions& options) {
-  const Shape& shape = outputs[0].shape();
-  for (const Tensor& output : outputs) {
-    if (!SameShapePacked(output, shape) || OutputCompute(output, options) != output.dtype()) {
-      return false;
-    }
-  }
-  for (const Tensor& input : inputs) {
-    if (!SameShapePacked(input, shape) || InputCompute(input, options) != input.dtype()) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void RunPlain(const KernelContext& context, absl::Span<const Tensor> outputs, TensorSpan inputs,
-              int64_t chunk, StridedLoopBody body) {
-  char* base[kMaxLoopOperands];
+// Operands that are all packed in the order of the output, with nothing to convert: no plan is
+// needed. This is the way of most calls, and what it costs counts in small ones.
+struct PlainOperands {
+  char* data[kMaxLoopOperands];
   int64_t item_sizes[kMaxLoopOperands];
-  size_t operand_count = 0;
-  for (const absl::Span<const Tensor> list : {outputs, inputs}) {
-    for (const Tensor& tensor : list) {
-      base[operand_count] = static_cast<char*>(KernelRawData(tensor));
-      item_sizes[operand_count++] = ItemSize(tensor.dtype());
-    }
+  int count = 0;
+
+  // False when the operand is not of that kind. One that broadcasts to the output and has as many
+  // elements has its shape, up to sizes of 1 in front.
+  bool Add(const Tensor& tensor, int64_t numel, bool converts) {
+    const TensorImpl& impl = *tensor.impl_ptr();
+    if (!impl.contiguous || converts || impl.numel != numel) return false;
+    data[count] = static_cast<char*>(KernelRawData(tensor));
+    item_sizes[count++] = ItemSize(impl.dtype);
+    return true;
   }
-  const int64_t numel = outputs[0].numel();
-  if (numel <= chunk) return body(0, numel, base);
-  context.ParallelFor(numel, chunk, [&](int64_t begin, int64_t end) {
-    char* data[kMaxLoopOperands];
-    for (size_t i = 0; i < operand_count; ++i) data[i] = base[i] + begin * item_sizes[i];
-    body(begin, end - begin, data);
-  });
+
+  bool AddAll(absl::Span<const Tensor> outputs, TensorSpan inputs,
+              const StridedLoopOptions& options) {
+    const int64_t numel = outputs[0].numel();
+    for (const Tensor& output : outputs) {
+      if (!Add(output, numel, OutputCompute(output, options) != output.dtype())) return false;
+    }
+    for (const Tensor& input : inputs) {
+      if (!Add(input, numel, InputCompute(input, options) != input.dtype())) return false;
+    }
+    return true;
+  }
+
+  void Run(const KernelContext& context, int64_t numel, int64_t chunk, StridedLoopBody body) const {
+    if (numel <= chunk) return body(0, numel, data);
+    context.ParallelFor(numel, chunk, [&](int64_t begin, int64_t end) {
+      char* at[kMaxLoopOperands];
+      for (int i = 0; i < count; ++i) at[i] = data[i] + begin * item_sizes[i];
+      body(begin, end - begin, at);
+    });
+  }
+};
+
+// Not inlined: what it needs of the stack would be prepared for plain operands, too.
+__attribute__((noinline)) void RunPlanned(const KernelContext& context,
+                                          absl::Span<const Tensor> outputs, TensorSpan inputs,
+                                          StridedLoopBody body, const StridedLoopOptions& options) {
+  const Plan plan = MakePlan(outputs, inputs, options);
+  context.ParallelFor(outputs[0].numel(), options.chunk,
+                      [&](int64_t begin, int64_t end) { BlockRunner(plan).Run(begin, end, body); });
 }
 
 template <typename U>
@@ -359,12 +366,9 @@ void RunStridedLoop(const KernelContext& context, absl::Span<const Tensor> outpu
   CHECK_LE(outputs.size() + inputs.size(), static_cast<size_t>(kMaxLoopOperands));
   const int64_t numel = outputs[0].numel();
   if (numel == 0) return;
-  if (IsPlain(outputs, inputs, options)) {
-    return RunPlain(context, outputs, inputs, options.chunk, body);
-  }
-  const Plan plan = MakePlan(outputs, inputs, options);
-  context.ParallelFor(numel, options.chunk,
-                      [&](int64_t begin, int64_t end) { BlockRunner(plan).Run(begin, end, body); });
+  PlainOperands plain;
+  if (plain.AddAll(outputs, inputs, options)) return plain.Run(context, numel, options.chunk, body);
+  RunPlanned(context, outputs, inputs, body, options);
 }
 
 }  // namespace lockstep::cpu

@@ -12,14 +12,16 @@ namespace lockstep {
 namespace {
 
 using ops::CastTo;
+using ops::MaybeCast;
+using ops::OperandPair;
 using ops::RequireDefined;
 
 Tensor Compare(OpId op, const char* call, const Tensor& x, const Tensor& y) {
   RequireDefined(x, call, "x");
   RequireDefined(y, call, "y");
   const DType dtype = ops::ResultType(x, y);
-  const Tensor inputs[] = {CastTo(x, dtype), CastTo(y, dtype)};
-  return Dispatch1(op, inputs);
+  const MaybeCast a(x, dtype), b(y, dtype);
+  return Dispatch1(op, OperandPair(a.get(), b.get()));
 }
 
 Tensor Compare(OpId op, const char* call, const Tensor& x, const Scalar& y) {
@@ -35,8 +37,8 @@ Tensor Logical(OpId op, const char* call, const Tensor& x, const Tensor& y) {
   RequireDefined(x, call, "x");
   RequireDefined(y, call, "y");
   const DType dtype = x.dtype() == y.dtype() ? x.dtype() : DType::kBool;
-  const Tensor inputs[] = {CastTo(x, dtype), CastTo(y, dtype)};
-  return Dispatch1(op, inputs);
+  const MaybeCast a(x, dtype), b(y, dtype);
+  return Dispatch1(op, OperandPair(a.get(), b.get()));
 }
 
 }  // namespace

@@ -14,13 +14,15 @@ namespace lockstep {
 namespace {
 
 using ops::CastTo;
+using ops::MaybeCast;
+using ops::OperandPair;
 using ops::RequireDefined;
 
 // ---- Two tensors ----
 
 Tensor Binary(OpId op, const Tensor& x, const Tensor& y, DType dtype, const Scalars& scalars = {}) {
-  const Tensor inputs[] = {CastTo(x, dtype), CastTo(y, dtype)};
-  return Dispatch1(op, inputs, scalars);
+  const MaybeCast a(x, dtype), b(y, dtype);
+  return Dispatch1(op, OperandPair(a.get(), b.get()), scalars);
 }
 
 Tensor BinaryInPlace(OpId op, const char* call, const Tensor& x, const Tensor& y, DType dtype,
@@ -30,8 +32,8 @@ Tensor BinaryInPlace(OpId op, const char* call, const Tensor& x, const Tensor& y
                 DTypeName(dtype), ", which x cannot hold; cast y with To(y, ", DTypeName(x.dtype()),
                 "), or use the form that returns a new tensor");
   }
-  const Tensor inputs[] = {x, CastTo(y, dtype)};
-  return DispatchInPlace(op, inputs, scalars);
+  const MaybeCast b(y, dtype);
+  return DispatchInPlace(op, OperandPair(x, b.get()), scalars);
 }
 
 void RequireBoth(const Tensor& x, const Tensor& y, const char* call) {
@@ -67,8 +69,8 @@ Tensor WithScalar(OpId op, const char* call, const Tensor& x, const Scalar& valu
   RequireDefined(x, call, "x");
   const DType dtype = PromoteWithScalar(x.dtype(), value);
   ops::RequireFits(value, dtype, call);
-  const Tensor input = CastTo(x, dtype);
-  return Dispatch1(op, absl::MakeConstSpan(&input, 1), {value});
+  const MaybeCast input(x, dtype);
+  return Dispatch1(op, input.span(), {value});
 }
 
 // In place the tensor keeps its dtype, so the scalar must not need another.
@@ -102,8 +104,8 @@ Tensor Unary(OpId op, const char* call, const Tensor& x) {
 Tensor UnaryFloat(OpId op, const char* call, const Tensor& x,
                   const Attributes& attributes = EmptyAttributes()) {
   RequireDefined(x, call, "x");
-  const Tensor input = CastTo(x, ops::FloatingDType(x.dtype()));
-  return Dispatch1(op, absl::MakeConstSpan(&input, 1), {}, attributes);
+  const MaybeCast input(x, ops::FloatingDType(x.dtype()));
+  return Dispatch1(op, input.span(), {}, attributes);
 }
 
 Tensor UnaryInPlace(OpId op, const char* call, const Tensor& x,
@@ -155,8 +157,8 @@ Tensor Sub(const Tensor& x, const Scalar& y) {
   const DType dtype = PromoteWithScalar(x.dtype(), y);
   RefuseBool(dtype, "Sub");
   ops::RequireFits(y, dtype, "Sub");
-  const Tensor input = CastTo(x, dtype);
-  return Dispatch1(OpId::kAddScalar, absl::MakeConstSpan(&input, 1), {Negative(y)});
+  const MaybeCast input(x, dtype);
+  return Dispatch1(OpId::kAddScalar, input.span(), {Negative(y)});
 }
 
 Tensor Mul(const Tensor& x, const Tensor& y) {
@@ -171,8 +173,8 @@ Tensor Div(const Tensor& x, const Tensor& y) {
 }
 Tensor Div(const Tensor& x, const Scalar& y) {
   RequireDefined(x, "Div", "x");
-  const Tensor input = CastTo(x, ops::FloatingDType(PromoteWithScalar(x.dtype(), y)));
-  return Dispatch1(OpId::kDivScalar, absl::MakeConstSpan(&input, 1), {y});
+  const MaybeCast input(x, ops::FloatingDType(PromoteWithScalar(x.dtype(), y)));
+  return Dispatch1(OpId::kDivScalar, input.span(), {y});
 }
 
 Tensor Pow(const Tensor& x, const Tensor& y) {
@@ -186,8 +188,8 @@ Tensor Pow(const Tensor& x, const Scalar& exponent) {
     ops::Refuse("Pow", "integers to the negative power ", ops::ToString(exponent),
                 " are not whole; cast x with To(x, float32)");
   }
-  const Tensor input = CastTo(x, dtype);
-  return Dispatch1(OpId::kPowScalar, absl::MakeConstSpan(&input, 1), {exponent});
+  const MaybeCast input(x, dtype);
+  return Dispatch1(OpId::kPowScalar, input.span(), {exponent});
 }
 
 Tensor Maximum(const Tensor& x, const Tensor& y) {
@@ -264,8 +266,8 @@ Tensor Gelu(const Tensor& x, GeluKind kind) {
 
 Tensor Clamp(const Tensor& x, const Scalar& low, const Scalar& high) {
   const DType dtype = RequireBounds(x, low, high, "Clamp");
-  const Tensor input = CastTo(x, dtype);
-  return Dispatch1(OpId::kClamp, absl::MakeConstSpan(&input, 1), {low, high});
+  const MaybeCast input(x, dtype);
+  return Dispatch1(OpId::kClamp, input.span(), {low, high});
 }
 
 Tensor Tril(const Tensor& x, int64_t diagonal) { return Triangle("Tril", x, diagonal, false); }

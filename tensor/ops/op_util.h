@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/op.h"
@@ -44,6 +45,43 @@ Tensor Cast(const Tensor& x, DType dtype);
 inline Tensor CastTo(const Tensor& x, DType dtype) {
   return x.dtype() == dtype ? x : Cast(x, dtype);
 }
+
+// CastTo without counting a reference where nothing is cast. `x` outlives it.
+class MaybeCast {
+ public:
+  MaybeCast(const Tensor& x, DType dtype) : tensor_(&x) {
+    if (x.dtype() == dtype) return;
+    cast_ = Cast(x, dtype);
+    tensor_ = &cast_;
+  }
+  MaybeCast(const MaybeCast&) = delete;
+  MaybeCast& operator=(const MaybeCast&) = delete;
+  const Tensor& get() const { return *tensor_; }
+  TensorSpan span() const { return absl::MakeConstSpan(tensor_, 1); }
+
+ private:
+  Tensor cast_;
+  const Tensor* tensor_;
+};
+
+// Two operands side by side, as dispatch wants them, without counting references: that would be a
+// tenth of a small op. The originals outlive it.
+class OperandPair {
+ public:
+  OperandPair(const Tensor& x, const Tensor& y) : tensors_{Borrow(x), Borrow(y)} {}
+  ~OperandPair() {}  // NOLINT: not those of tensors_
+  OperandPair(const OperandPair&) = delete;
+  OperandPair& operator=(const OperandPair&) = delete;
+  operator TensorSpan() const { return tensors_; }  // NOLINT
+
+ private:
+  static Tensor Borrow(const Tensor& x) {
+    return Tensor(RefPtr<TensorImpl>::Borrow(x.impl_ptr().get()));
+  }
+  union {
+    Tensor tensors_[2];
+  };
+};
 
 // float32 for integers and bool.
 inline DType FloatingDType(DType dtype) { return IsFloatingPoint(dtype) ? dtype : DType::kFloat32; }
