@@ -1,53 +1,210 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// One training step of GPT-2: forward, backward, clipping, AdamW. Rates: tokens/s, and flop/s by
-// flops = 6 * parameters * tokens + 6 * layers * width * block * tokens (the causal half of the
-// attention), to be compared with a matrix product's on the same machine.
+// One training step of GPT-2 on random tokens: forward, backward, AdamW. Prints one line for
+// scripts.
+//
+//   ./bazelw run //models:gpt2_benchmark -- --size=mini --threads=2
+//
+// gflops counts 6 * parameters * tokens + 6 * layers * width * block * tokens (the causal half of
+// the attention). peak_gflops is the median of 2048^3 matrix products between the steps, so that a
+// machine whose speed changes meanwhile changes both; peak_share is their ratio. The peer that the
+// same step is measured with is tests/peers/torch_gpt.py.
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include <benchmark/benchmark.h>
-
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <limits>
+#include <string>
 #include <vector>
 
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
-#include "lockstep/nn/optim/clip.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/thread_state.h"
+
+ABSL_FLAG(std::string, size, "nano",
+          "nano (batch 12 of 64 tokens), mini (8 of 256) or small (2 of 256).");
+ABSL_FLAG(int, threads, 0, "Threads an op may use. 0: all processors.");
+ABSL_FLAG(double, seconds, 12, "How long to measure, after three steps that are not counted.");
+ABSL_FLAG(std::string, amp, "", "Mixed precision. Empty: float32, the only one so far.");
+ABSL_FLAG(std::string, checkpoint, "",
+          "Activation checkpointing. Empty: keep all activations, the only one so far.");
 
 namespace lockstep::models {
 namespace {
 
-void TrainStep(benchmark::State& state, const Gpt2Config& config, int64_t batch) {
-  ManualSeed(1);
-  Gpt2 model(config);
-  optim::AdamW optimizer(model.NamedParameters(), {.lr = 1e-3});
-  std::vector<int64_t> tokens(static_cast<size_t>(batch * config.block));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<int64_t>((i * 7919) % static_cast<size_t>(config.vocabulary));
-  }
-  const Tensor ids = FromVector<int64_t>(tokens, {batch, config.block});
-  for (auto _ : state) {
-    optimizer.ZeroGrad();
-    autograd::Backward(model.Loss(ids, ids));
-    optim::ClipGradNorm(model.Parameters(), 1.0);
-    optimizer.Step();
-  }
-  const double parameters = static_cast<double>(model.ParameterCount());
-  const double count = static_cast<double>(batch * config.block);
-  const double attention = 6.0 * static_cast<double>(config.layers * config.width * config.block);
-  state.counters["tokens"] =
-      benchmark::Counter(count, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["flops"] = benchmark::Counter((6 * parameters + attention) * count,
-                                               benchmark::Counter::kIsIterationInvariantRate);
+struct Settings {
+  std::string size;
+  int64_t batch = 0;
+  int threads = 0;
+  double seconds = 0;
+};
+
+int64_t BatchOf(const std::string& size) {
+  if (size == "nano") return 12;
+  if (size == "mini") return 8;
+  if (size == "small") return 2;
+  throw InvalidArgumentError(absl::StrCat("--size=", size, ": give nano, mini or small"));
 }
 
-void BM_TrainStepNano(benchmark::State& state) { TrainStep(state, Gpt2Preset("nano"), 12); }
-void BM_TrainStepMini(benchmark::State& state) { TrainStep(state, Gpt2Preset("mini"), 8); }
-BENCHMARK(BM_TrainStepNano)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(BM_TrainStepMini)->Unit(benchmark::kMillisecond)->UseRealTime();
+Settings SettingsFromFlags() {
+  Settings settings;
+  settings.size = absl::GetFlag(FLAGS_size);
+  settings.batch = BatchOf(settings.size);
+  settings.threads = absl::GetFlag(FLAGS_threads);
+  settings.seconds = absl::GetFlag(FLAGS_seconds);
+  if (settings.threads < 0) {
+    throw InvalidArgumentError(
+        absl::StrCat("--threads=", settings.threads, ": give 1 or more, or 0 for all processors"));
+  }
+  if (!(settings.seconds > 0 && std::isfinite(settings.seconds))) {
+    throw InvalidArgumentError(
+        absl::StrCat("--seconds=", settings.seconds, ": give a length of time above 0"));
+  }
+  if (const std::string amp = absl::GetFlag(FLAGS_amp); !amp.empty()) {
+    throw UnimplementedError(
+        absl::StrCat("--amp=", amp, ": there is no mixed precision yet; leave --amp out"));
+  }
+  if (const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint); !checkpoint.empty()) {
+    throw UnimplementedError(
+        absl::StrCat("--checkpoint=", checkpoint,
+                     ": there is no activation checkpointing yet; leave --checkpoint out"));
+  }
+  return settings;
+}
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total_pages = 0, resident_pages = 0;
+  file >> total_pages >> resident_pages;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t PeakResidentBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// The speed of a product of two [side, side] matrices.
+double MatMulGflops(int64_t side) {
+  const Tensor a = RandomNormal({side, side}), b = RandomNormal({side, side});
+  Stopwatch watch;
+  const Tensor c = MatMul(a, b);
+  return 2.0 * std::pow(static_cast<double>(side), 3) / watch.ElapsedSeconds() / 1e9;
+}
+
+class TrainStep {
+ public:
+  TrainStep(const Gpt2Config& config, int64_t batch)
+      : model_(config),
+        optimizer_(model_.NamedParameters(), {.lr = 1e-3}),
+        ids_(Tokens(config, batch)),
+        targets_(Tokens(config, batch)) {}
+
+  void Run() {
+    autograd::Backward(model_.Loss(ids_, targets_));
+    optimizer_.Step();
+    optimizer_.ZeroGrad();
+  }
+
+  int64_t tokens() const { return ids_.numel(); }
+  double flops() const {
+    const Gpt2Config& config = model_.config();
+    const auto parameters = static_cast<double>(model_.ParameterCount());
+    const auto attention = static_cast<double>(config.layers * config.width * config.block);
+    return 6 * (parameters + attention) * static_cast<double>(tokens());
+  }
+
+ private:
+  static Tensor Tokens(const Gpt2Config& config, int64_t batch) {
+    const double count = static_cast<double>(config.vocabulary);
+    return To(RandomUniform({batch, config.block}, 0, count), DType::kInt64);
+  }
+
+  Gpt2 model_;
+  optim::AdamW optimizer_;
+  Tensor ids_, targets_;
+};
+
+void Run(const Settings& settings) {
+  SetIntraOpThreads(settings.threads);
+  ManualSeed(1);
+  MatMulGflops(256);
+  const int64_t resident_at_start = ResidentBytes();
+  ResetPeakBytes(Cpu());
+  TrainStep step(Gpt2Preset(settings.size), settings.batch);
+  for (int i = 0; i < 3; ++i) step.Run();
+  // Here, because the products between the steps have memory of their own.
+  const int64_t peak_bytes = GetMemoryStats(Cpu()).peak_bytes;
+
+  std::vector<double> step_seconds, matmul_gflops;
+  double since_matmul = 0;
+  for (Stopwatch all; all.ElapsedSeconds() < settings.seconds;) {
+    Stopwatch watch;
+    step.Run();
+    step_seconds.push_back(watch.ElapsedSeconds());
+    since_matmul += step_seconds.back();
+    if (since_matmul < 0.5) continue;
+    since_matmul = 0;
+    matmul_gflops.push_back(MatMulGflops(2048));
+  }
+  const double seconds = Median(step_seconds);
+  const double gflops = step.flops() / seconds / 1e9;
+  const double peak_gflops = Median(matmul_gflops);
+  std::printf(
+      "size=%s tokens_per_second=%.0f gflops=%.1f peak_gflops=%.1f peak_share=%.2f step_ms=%.2f "
+      "peak_bytes=%lld resident_bytes_above_start=%lld\n",
+      settings.size.c_str(), static_cast<double>(step.tokens()) / seconds, gflops, peak_gflops,
+      gflops / peak_gflops, seconds * 1e3, static_cast<long long>(peak_bytes),
+      static_cast<long long>(PeakResidentBytes() - resident_at_start));
+}
+
+int Main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument != "--help" && argument != "-help") continue;
+    std::printf(
+        "Times a training step of GPT-2.\n"
+        "  --size=nano|mini|small  --threads=N (0: all processors)  --seconds=S\n");
+    return 0;
+  }
+  try {
+    const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+    if (rest.size() > 1) {
+      throw InvalidArgumentError(absl::StrCat("unknown argument '", rest[1], "'; see --help"));
+    }
+    Run(SettingsFromFlags());
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpt2_benchmark: %s\n", error.what());
+    return 1;
+  }
+}
 
 }  // namespace
 }  // namespace lockstep::models
+
+int main(int argc, char** argv) { return lockstep::models::Main(argc, argv); }

@@ -12,6 +12,12 @@
 namespace lockstep {
 namespace {
 constexpr int64_t kMinimumCacheBytes = int64_t{64} << 20;
+
+// Kept from step to step. Such a tensor, made at the end of the first step (an optimizer's state),
+// would take a block that the second step's forward pass comes back for.
+bool IsLongLived(MemoryCategory category) {
+  return category == MemoryCategory::kParameter || category == MemoryCategory::kOptimizer;
+}
 }  // namespace
 
 int64_t CachingAllocator::SizeClass(int64_t bytes) {
@@ -30,13 +36,13 @@ void* CachingAllocator::FromSystem(int64_t bytes, int64_t alignment) {
 }
 
 void* CachingAllocator::Allocate(int64_t bytes, int64_t alignment, int /*stream*/,
-                                 MemoryCategory /*category*/) {
+                                 MemoryCategory category) {
   const int64_t size = SizeClass(bytes);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     live_bytes_ += size;
     auto found = free_blocks_.find(size);
-    if (found != free_blocks_.end() && !found->second.empty()) {
+    if (!IsLongLived(category) && found != free_blocks_.end() && !found->second.empty()) {
       void* block = found->second.back();
       found->second.pop_back();
       cached_bytes_ -= size;

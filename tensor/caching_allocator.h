@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The allocator of the CPU and of host memory: keeps freed blocks by size class, newest first, so
-// that the next step finds them still in cache and asks the system for nothing.
+// that the next step finds them still in cache and asks the system for nothing. Parameters and
+// optimizer state, which stay, are never served from kept blocks, which come and go with a step.
 #ifndef LOCKSTEP_TENSOR_CACHING_ALLOCATOR_H_
 #define LOCKSTEP_TENSOR_CACHING_ALLOCATOR_H_
 
