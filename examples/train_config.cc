@@ -120,6 +120,8 @@ void TrainConfig::Resolve() {
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");
   Require(keep >= 1, "keep", keep, "give a number of states >= 1");
+  Require(profile_step >= 0 && profile_step <= steps, "profile_step", profile_step,
+          absl::StrCat("give a step of the run, 1 to ", steps, ", or 0 for none"));
 }
 
 models::Gpt2Config TrainConfig::ModelConfig() const {
@@ -145,6 +147,7 @@ TrainConfig TrainConfig::FromState(const state::TrainingState& state) {
 std::string TrainConfig::Serialize() const {
   JsonWriter writer;
   VisitFields(*this, writer);
+  writer("profile_step", profile_step);
   return writer.json.dump();
 }
 
@@ -154,6 +157,7 @@ TrainConfig TrainConfig::Deserialize(absl::string_view text) {
   if (!json.is_object()) throw InternalError("TrainConfig: no configuration for this rank");
   TrainConfig config;
   VisitFields(config, JsonReader{json});
+  JsonReader{json}("profile_step", config.profile_step);
   return config;
 }
 

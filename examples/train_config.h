@@ -43,6 +43,9 @@ struct TrainConfig {
   int64_t keep = 3;
   std::string resume;  // path of the state to go on from; empty: start anew
 
+  // Of this run only, not kept in states.
+  int64_t profile_step = 0;  // the step to record; 0: none
+
   // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag,
   // its value and what to give.
   void Resolve();

@@ -51,15 +51,19 @@ ABSL_FLAG(std::string, resume, "",
           "--out, or in train_gpt_out).");
 ABSL_FLAG(int64_t, save_every, 500, "Steps between states. 0: only at the end.");
 ABSL_FLAG(int64_t, keep, 3, "States to keep.");
+ABSL_FLAG(int64_t, profile_step, 0,
+          "Record this step: its table of kernels is printed, and each rank writes a trace for "
+          "Perfetto beside the states. 0: none.");
 ABSL_FLAG(int64_t, threads_per_rank, 0, "Threads an op may use. 0: processors / ranks.");
 
 namespace lockstep::examples {
 namespace {
 
 constexpr const char* kFlagNames[] = {
-    "data",  "extensions", "strategy", "ranks",      "model", "layers",
-    "heads", "width",      "block",    "steps",      "batch", "lr",
-    "seed",  "out",        "resume",   "save_every", "keep",  "threads_per_rank"};
+    "data",        "extensions", "strategy", "ranks",      "model", "layers",
+    "heads",       "width",      "block",    "steps",      "batch", "lr",
+    "seed",        "out",        "resume",   "save_every", "keep",  "threads_per_rank",
+    "profile_step"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
 
 void PrintHelp() {
@@ -114,6 +118,7 @@ TrainConfig ConfigFromFlags() {
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
   config.save_every = absl::GetFlag(FLAGS_save_every);
   config.keep = absl::GetFlag(FLAGS_keep);
+  config.profile_step = absl::GetFlag(FLAGS_profile_step);
   return config;
 }
 
@@ -179,6 +184,7 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;
+  config.profile_step = asked.profile_step;
   config.out =
       Given(given, "out") ? asked.out : std::filesystem::path(found.path).parent_path().string();
   config.resume = found.path;

@@ -174,8 +174,26 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
   EXPECT_EQ(process.Wait(), 0);
   for (const char* flag : {"--data", "--extensions", "--strategy", "--ranks", "--model", "--layers",
                            "--steps", "--batch", "--lr", "--seed", "--out", "--resume",
-                           "--save_every", "--keep", "--threads_per_rank"}) {
+                           "--save_every", "--keep", "--threads_per_rank", "--profile_step"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
+  }
+}
+
+TEST(TrainGptTest, AProfiledStepIsPrintedAndTraced) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  Process process(
+      {"--data=text.txt", "--steps=3", "--batch=4", "--layers=1", "--out=run", "--profile_step=2"},
+      folder);
+  ASSERT_EQ(process.Wait(), 0) << process.err();
+  for (const char* part : {"limits measured here", "MatMul", "AllReduce", "backward"}) {
+    EXPECT_NE(process.out().find(part), std::string::npos) << part;
+  }
+  for (const char* rank : {"0", "1"}) {
+    const std::string trace =
+        ReadAll(absl::StrCat(folder, "/run/profile-step-2-rank-", rank, ".json"));
+    EXPECT_NE(trace.find("\"communication\""), std::string::npos) << rank;
+    EXPECT_NE(trace.find(absl::StrCat("\"pid\":", rank)), std::string::npos);
   }
 }
 
@@ -211,6 +229,8 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--keep=0"},
       {"--data=text.txt", "--save_every=-1"},
       {"--data=text.txt", "--threads_per_rank=-1"},
+      {"--data=text.txt", "--profile_step=-1"},
+      {"--data=text.txt", "--steps=3", "--profile_step=4"},
       {"--data=text.txt", "--block=20000"},
       {"--data=text.txt", "--resume=nowhere"},
       {"--data=text.txt", "--resume=latest"},

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +28,8 @@
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/clip.h"
 #include "lockstep/nn/optim/schedule.h"
+#include "lockstep/profile/machine_limits.h"
+#include "lockstep/profile/profiler.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/tensor/memory.h"
@@ -113,7 +117,8 @@ class Trainer {
     double communication_seconds = 0;
     while (step_ < config_.steps && !stopped) {
       Stopwatch watch;
-      const StepOutcome outcome = Step();
+      const bool profiled = step_ + 1 == config_.profile_step;
+      const StepOutcome outcome = profiled ? ProfiledStep(progress) : Step();
       stopped = outcome.stop;
       recent_.Add(watch.ElapsedSeconds(), outcome.communication_seconds);
       communication_seconds += outcome.communication_seconds;
@@ -158,11 +163,21 @@ class Trainer {
   StepOutcome Step() {
     const NamedTensors batch = NextBatch();
     optimizer_->ZeroGrad();
-    Tensor loss = model_->Loss(batch.At("ids"), batch.At("targets"));
-    autograd::Backward(loss);
-    optim::ClipGradNorm(optimizer_->parameters().Tensors(), kClipNorm);
-    optimizer_->Step();
-    schedule_->Step();
+    Tensor loss;
+    {
+      profile::Range range("forward");
+      loss = model_->Loss(batch.At("ids"), batch.At("targets"));
+    }
+    {
+      profile::Range range("backward");
+      autograd::Backward(loss);
+    }
+    {
+      profile::Range range("optimizer");
+      optim::ClipGradNorm(optimizer_->parameters().Tensors(), kClipNorm);
+      optimizer_->Step();
+      schedule_->Step();
+    }
     ++step_;
     StepOutcome outcome;
     // One small collective a step: the mean loss, and whether any rank has been asked to stop.
@@ -177,6 +192,23 @@ class Trainer {
       throw FailedPreconditionError(absl::StrCat("step ", step_, ": the loss is ", outcome.loss,
                                                  "; lower --lr=", config_.lr));
     }
+    return outcome;
+  }
+
+  // The table is rank 0's; each rank's trace lies beside the states.
+  StepOutcome ProfiledStep(Progress& progress) {
+    const profile::MachineLimits limits = profile::MeasureMachineLimits();
+    auto profiler = std::make_shared<profile::Profiler>();
+    StepOutcome outcome;
+    {
+      profile::ProfileScope scope(profiler);
+      outcome = Step();
+    }
+    std::filesystem::create_directories(config_.out);
+    const std::string path =
+        absl::StrCat(config_.out, "/profile-step-", step_, "-rank-", world_->rank(), ".json");
+    profiler->WriteTrace(path, world_->rank());
+    if (first_) progress.Line(absl::StrCat(profiler->Table(limits), "trace: ", path));
     return outcome;
   }
 

@@ -5,6 +5,10 @@
 // scripts.
 //
 //   ./bazelw run //models:gpt2_benchmark -- --size=mini --threads=2
+//   ./bazelw run //models:gpt2_benchmark -- --size=mini --profile --trace=step.json
+//
+// --profile prints, before that line, the table of kernels of three further steps; --trace writes
+// them as a trace that Perfetto and chrome://tracing open.
 //
 // gflops counts 6 * parameters * tokens + 6 * layers * width * block * tokens (the causal half of
 // the attention). peak_gflops is the median of 2048^3 matrix products between the steps, so that a
@@ -17,9 +21,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +38,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/profile/machine_limits.h"
+#include "lockstep/profile/profiler.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -41,6 +49,8 @@ ABSL_FLAG(std::string, size, "nano",
           "nano (batch 12 of 64 tokens), mini (8 of 256) or small (2 of 256).");
 ABSL_FLAG(int, threads, 0, "Threads an op may use. 0: all processors.");
 ABSL_FLAG(double, seconds, 12, "How long to measure, after three steps that are not counted.");
+ABSL_FLAG(bool, profile, false, "Print the table of kernels of three steps.");
+ABSL_FLAG(std::string, trace, "", "Write those steps to this file as a trace. Empty: do not.");
 ABSL_FLAG(std::string, amp, "", "Mixed precision. Empty: float32, the only one so far.");
 ABSL_FLAG(std::string, checkpoint, "",
           "Activation checkpointing. Empty: keep all activations, the only one so far.");
@@ -53,7 +63,16 @@ struct Settings {
   int64_t batch = 0;
   int threads = 0;
   double seconds = 0;
+  bool profile = false;
+  std::string trace;  // absolute path; empty: none
 };
+
+// A relative path is the caller's, also under `bazel run`, which changes the folder.
+std::string CallerPath(const std::string& path) {
+  const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (path.empty() || path[0] == '/' || folder == nullptr) return path;
+  return absl::StrCat(folder, "/", path);
+}
 
 int64_t BatchOf(const std::string& size) {
   if (size == "nano") return 12;
@@ -68,6 +87,8 @@ Settings SettingsFromFlags() {
   settings.batch = BatchOf(settings.size);
   settings.threads = absl::GetFlag(FLAGS_threads);
   settings.seconds = absl::GetFlag(FLAGS_seconds);
+  settings.profile = absl::GetFlag(FLAGS_profile);
+  settings.trace = CallerPath(absl::GetFlag(FLAGS_trace));
   if (settings.threads < 0) {
     throw InvalidArgumentError(
         absl::StrCat("--threads=", settings.threads, ": give 1 or more, or 0 for all processors"));
@@ -125,7 +146,16 @@ class TrainStep {
         targets_(Tokens(config, batch)) {}
 
   void Run() {
-    autograd::Backward(model_.Loss(ids_, targets_));
+    Tensor loss;
+    {
+      profile::Range range("forward");
+      loss = model_.Loss(ids_, targets_);
+    }
+    {
+      profile::Range range("backward");
+      autograd::Backward(loss);
+    }
+    profile::Range range("optimizer");
     optimizer_.Step();
     optimizer_.ZeroGrad();
   }
@@ -149,6 +179,18 @@ class TrainStep {
   Tensor ids_, targets_;
 };
 
+void Profile(const Settings& settings, TrainStep& step) {
+  const profile::MachineLimits limits = profile::MeasureMachineLimits();
+  step.Run();  // the measurement has emptied the processor's caches
+  auto profiler = std::make_shared<profile::Profiler>();
+  {
+    profile::ProfileScope scope(profiler);
+    for (int i = 0; i < 3; ++i) step.Run();
+  }
+  if (settings.profile) std::printf("%s", profiler->Table(limits).c_str());
+  if (!settings.trace.empty()) profiler->WriteTrace(settings.trace);
+}
+
 void Run(const Settings& settings) {
   SetIntraOpThreads(settings.threads);
   ManualSeed(1);
@@ -171,6 +213,7 @@ void Run(const Settings& settings) {
     since_matmul = 0;
     matmul_gflops.push_back(MatMulGflops(2048));
   }
+  if (settings.profile || !settings.trace.empty()) Profile(settings, step);
   const double seconds = Median(step_seconds);
   const double gflops = step.flops() / seconds / 1e9;
   const double peak_gflops = Median(matmul_gflops);
@@ -188,7 +231,8 @@ int Main(int argc, char** argv) {
     if (argument != "--help" && argument != "-help") continue;
     std::printf(
         "Times a training step of GPT-2.\n"
-        "  --size=nano|mini|small  --threads=N (0: all processors)  --seconds=S\n");
+        "  --size=nano|mini|small  --threads=N (0: all processors)  --seconds=S\n"
+        "  --profile (prints the table of kernels)  --trace=FILE (for Perfetto)\n");
     return 0;
   }
   try {

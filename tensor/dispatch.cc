@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/kernel.h"
 
@@ -181,6 +182,29 @@ Kernel KernelFor(const OpInfo& info, OpId op, Device device) {
       device.type == DeviceType::kHost ? ", or move the tensor with To(x, Cpu())" : ""));
 }
 
+// Reports the time of a kernel, when somebody looks.
+class KernelSpan {
+ public:
+  KernelSpan(SpanObserver* observer, const OpInfo& info, const OpCall& call, const SpecList& specs)
+      : observer_(observer), info_(info) {
+    if (observer_ != nullptr) cost_ = EstimateCost(call, specs);
+  }
+  void Start() {
+    if (observer_ != nullptr) start_ns_ = MonotonicNanoseconds();
+  }
+  void End() const {
+    if (observer_ == nullptr) return;
+    observer_->OnSpan({SpanKind::kKernel, info_.name, start_ns_, MonotonicNanoseconds(),
+                       cost_.flops, cost_.bytes});
+  }
+
+ private:
+  SpanObserver* const observer_;
+  const OpInfo& info_;
+  OpCost cost_;
+  int64_t start_ns_ = 0;
+};
+
 TensorList RunKernel(const OpCall& call) {
   const OpInfo& info = GetOpInfo(call.op);
   const Device device = CheckInputs(info, call.inputs);
@@ -211,6 +235,8 @@ TensorList RunKernel(const OpCall& call) {
     }
   }
 
+  const ThreadState& thread = CurrentThreadState();
+  KernelSpan span(thread.observer.get(), info, call, specs);
   if (call.in_place) {
     outputs.push_back(call.inputs[0]);
   } else {
@@ -220,8 +246,10 @@ TensorList RunKernel(const OpCall& call) {
 
   const Device runs_on = call.inputs.empty() && !specs.empty() ? specs[0].device : device;
   const Kernel kernel = KernelFor(info, call.op, runs_on);
-  KernelContext context(runs_on, CurrentThreadState().stream, IntraOpThreads());
+  KernelContext context(runs_on, thread.stream, IntraOpThreads());
+  span.Start();
   kernel(context, inputs, absl::MakeSpan(outputs), call.scalars, call.attributes);
+  span.End();
   if (call.in_place) outputs[0].impl().storage->BumpVersion();
   BumpMutated(info, call.inputs);
   return outputs;

@@ -20,6 +20,7 @@
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/span_observer.h"
 #include "lockstep/tensor/stream.h"
 
 namespace lockstep {
@@ -42,7 +43,8 @@ struct ThreadState {
   Device device = {DeviceType::kCpu, 0};
   int stream = 0;  // id of the current stream of `device`
   MemoryCategory category = MemoryCategory::kOther;
-  int intra_op_threads = 0;  // 0: as many as the processors this process may use
+  int intra_op_threads = 0;                // 0: as many as the processors this process may use
+  std::shared_ptr<SpanObserver> observer;  // null: nobody looks
 };
 
 namespace internal {

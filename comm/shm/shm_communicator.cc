@@ -3,6 +3,7 @@
 
 #include "lockstep/comm/shm/shm_communicator.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -13,7 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/signature.h"
 #include "lockstep/comm/tensor_memory.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor_data.h"
@@ -126,6 +129,7 @@ Work ShmCommunicator::Issue(Collective collective) {
   MakeRowMajor(&collective, &task.unpack_to);
   task.work = std::make_shared<PendingWork>(std::move(buffers));
   task.collective = std::move(collective);
+  task.observer = CurrentThreadState().observer;
   const std::shared_ptr<PendingWork> work = task.work;
   std::lock_guard<std::mutex> lock(mutex_);
   task.sequence = next_sequence_++;
@@ -149,7 +153,17 @@ void ShmCommunicator::RunQueue() {
 }
 
 void ShmCommunicator::RunTask(Task& task) {
+  const int64_t start_ns = task.observer ? MonotonicNanoseconds() : 0;
   std::optional<Error> error = RunCollective(task);
+  if (task.observer) {
+    const int64_t input_bytes = task.collective.input.defined() ? task.collective.input.bytes() : 0;
+    const int64_t output_bytes =
+        task.collective.output.defined() ? task.collective.output.bytes() : 0;
+    task.observer->OnSpan({SpanKind::kCommunication, CollectiveName(task.collective.signature.op),
+                           start_ns, MonotonicNanoseconds(), 0,
+                           std::max(input_bytes, output_bytes)});
+    task.observer = nullptr;
+  }
   // Copies go before the caller can look at what memory is in use.
   task.collective = Collective();
   task.unpack_to = Tensor();

@@ -26,6 +26,7 @@
 #include "lockstep/comm/shm/member.h"
 #include "lockstep/comm/shm/peer_memory.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/tensor/span_observer.h"
 
 namespace lockstep::comm::shm {
 
@@ -58,6 +59,7 @@ class ShmCommunicator final : public Communicator {
     Tensor unpack_to;  // defined when the output is strided: where the result goes in the end
     int64_t sequence = 0;
     std::shared_ptr<PendingWork> work;
+    std::shared_ptr<SpanObserver> observer;  // of the thread that issued it; may be null
   };
 
   std::string Where(const Signature& signature, int64_t sequence) const;
