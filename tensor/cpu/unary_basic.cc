@@ -67,8 +67,8 @@ void UnaryBlock(UnaryOp op, int64_t n, const E* x, E* y, double first, double se
     case UnaryOp::kReciprocal:
       return map([=](auto v) HWY_ATTR { return hn::Div(one, v); });
     case UnaryOp::kRelu:
-      // Written with <=, which is false for NaN: it stays.
-      return map([=](auto v) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(v, zero), v); });
+      // Written with <, which is false for NaN and for -0: they stay, as in PyTorch.
+      return map([=](auto v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, zero), v); });
     case UnaryOp::kClamp:
       return map([=](auto v) HWY_ATTR {
         const auto raised = hn::IfThenElse(hn::Lt(v, a), a, v);
