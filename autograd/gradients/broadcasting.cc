@@ -14,13 +14,16 @@ void SetUnbroadcast(const Context& c, Results d, int input, const Tensor& gradie
   d[input] = Unbroadcast(gradient, c.InputMeta(input));
 }
 
-// Maximum and Minimum: the chosen operand's gradient; equal operands get half each.
-template <Tensor (*Chooses)(const Tensor&, const Tensor&)>
+// Maximum and Minimum: the chosen operand's gradient; equal operands get half each, and both all of
+// it where one is NaN.
+template <Tensor (*Loses)(const Tensor&, const Tensor&)>
 void ExtremumGradient(const Context& c, Results d) {
   const Tensor x = c.Input(0), y = c.Input(1), g = c.Gradient();
   const Tensor half = Mul(g, 0.5), equal = Equal(x, y);
-  if (c.Wanted(0)) SetUnbroadcast(c, d, 0, Where(equal, half, Where(Chooses(x, y), g, 0.0)));
-  if (c.Wanted(1)) SetUnbroadcast(c, d, 1, Where(equal, half, Where(Chooses(y, x), g, 0.0)));
+  if (c.Wanted(0))
+    SetUnbroadcast(c, d, 0, Where(equal, half, Where(LogicalNot(Loses(x, y)), g, 0.0)));
+  if (c.Wanted(1))
+    SetUnbroadcast(c, d, 1, Where(equal, half, Where(LogicalNot(Loses(y, x)), g, 0.0)));
 }
 
 }  // namespace
@@ -86,11 +89,11 @@ GradientInfo PowGradient() {
 }
 
 GradientInfo MaximumGradient() {
-  return {.saves = SaveAlways<0b11>, .gradient = ExtremumGradient<&Greater>};
+  return {.saves = SaveAlways<0b11>, .gradient = ExtremumGradient<&Less>};
 }
 
 GradientInfo MinimumGradient() {
-  return {.saves = SaveAlways<0b11>, .gradient = ExtremumGradient<&Less>};
+  return {.saves = SaveAlways<0b11>, .gradient = ExtremumGradient<&Greater>};
 }
 
 GradientInfo WhereGradient() {

@@ -158,8 +158,8 @@ GradientInfo GeluBackwardGradient() {
 GradientInfo ClampGradient() {
   return {.saves = SaveAlways<0b1>, .gradient = [](const Context& c, Results dx) {
             const Tensor x = c.Input(0);
-            const Tensor inside =
-                LogicalAnd(GreaterEqual(x, c.scalars()[0]), LessEqual(x, c.scalars()[1]));
+            // Nothing at the bounds themselves, as in PyTorch.
+            const Tensor inside = LogicalAnd(Greater(x, c.scalars()[0]), Less(x, c.scalars()[1]));
             dx[0] = Where(inside, c.Gradient(), 0.0);
           }};
 }

@@ -29,7 +29,8 @@ int64_t ReducedCount(const Context& c) {
   return count;
 }
 
-// Max and Min: equal elements share the gradient.
+// Max and Min: equal elements share the gradient. Where the result is NaN nothing equals it, and
+// the division by 0 makes the gradient NaN, too.
 void ExtremumGradient(const Context& c, Results dx) {
   const Tensor x = c.Input(0);
   const Tensor chosen = Equal(x, ExpandReduced(c, c.Output()));
@@ -38,8 +39,8 @@ void ExtremumGradient(const Context& c, Results dx) {
   // No dims: nothing was reduced. (The public Sum takes that for all of them.)
   const Tensor ones = To(chosen, dtype);
   const Tensor count = dims.empty() ? ones : Sum(ones, dims, /*keepdim=*/true);
-  const Tensor share = Div(Reshape(c.Gradient(), KeptShape(c)), count);
-  dx[0] = Where(chosen, Expand(share, x.shape()), 0.0);
+  const Tensor given = Where(chosen, ExpandReduced(c, c.Gradient()), 0.0);
+  dx[0] = Div(given, count);
 }
 
 }  // namespace
