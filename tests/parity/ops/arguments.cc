@@ -11,4 +11,8 @@ Scalar ScalarOf(const nlohmann::json& value) {
   return value.get<double>();
 }
 
+Generator GeneratorOf(const nlohmann::json& args) {
+  return {{args["seed"].get<uint64_t>(), args["stream"].get<uint64_t>(), 0}};
+}
+
 }  // namespace lockstep::parity

@@ -8,11 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/random.h"
 
 namespace lockstep::parity {
 
 // A number of the kind that JSON writes: 3 is an integer, and 3.0 is not.
 Scalar ScalarOf(const nlohmann::json& value);
+
+// At the start of the stream that args["seed"] and args["stream"] name.
+Generator GeneratorOf(const nlohmann::json& args);
 
 // args[name], or the default.
 template <typename T>

@@ -30,6 +30,14 @@ void AddCreationAndUpdateBindings(BindingTable& table) {
     return Results{
         Arange(ScalarOf(a["start"]), ScalarOf(a["end"]), ScalarOf(a["step"]), OptionsOf(a))};
   };
+  table["RandomUniform"] = [](TensorSpan, const json& a) {
+    Generator generator = GeneratorOf(a);
+    return Results{RandomUniform(ParseShape(a["shape"]), a["low"], a["high"], {&generator, {}})};
+  };
+  table["RandomNormal"] = [](TensorSpan, const json& a) {
+    Generator generator = GeneratorOf(a);
+    return Results{RandomNormal(ParseShape(a["shape"]), a["mean"], a["std"], {&generator, {}})};
+  };
   table["GlobalNorm"] = [](TensorSpan x, const json& a) {
     return Results{GlobalNorm(x, a["infinity"] ? NormKind::kInfinity : NormKind::kTwo)};
   };

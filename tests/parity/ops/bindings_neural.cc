@@ -44,6 +44,10 @@ void AddNeuralBindings(BindingTable& table) {
   table["MseLoss"] = [](TensorSpan x, const json& a) {
     return Results{MseLoss(x[0], x[1], ReductionOf(a))};
   };
+  table["Dropout"] = [](TensorSpan x, const json& a) {
+    Generator generator = GeneratorOf(a);
+    return Results{Dropout(x[0], a["p"], {.generator = &generator})};
+  };
   table["Attention"] = &Attention;
 }
 

@@ -12,8 +12,9 @@ namespace lockstep::parity {
 
 inline const std::vector<std::string>& Families() {
   static const auto& families = *new std::vector<std::string>{
-      "broadcasting", "contractions",  "copies",     "elementwise",     "indexing", "losses",
-      "modules",      "normalization", "reductions", "scalar_operands", "updates",  "views"};
+      "broadcasting",    "contractions", "copies",        "elementwise", "indexing",
+      "losses",          "modules",      "normalization", "randoms",     "reductions",
+      "scalar_operands", "updates",      "views"};
   return families;
 }
 

@@ -234,6 +234,8 @@ def reductions():
                               dict(dims=[dim]), near=near))
             cases.append(Case(op, f"special_{dim}", [["each", [3, 13], "transposed"]],
                               dict(dims=[dim]), near=near))
+            cases.append(Case(op, f"wide_{dim}", [["wide", [7, 5], "transposed"]],
+                              dict(dims=[dim]), near=near))
         cases.append(Case(op, "zero_dim", [["unit", [], "dense"]], {}, dtypes, near=near))
         cases.append(Case(op, "empty_kept", [["unit", [0, 3], "dense"]], dict(dims=[1]), dtypes,
                           near=near))
@@ -474,6 +476,26 @@ def views():
     return cases
 
 
+def randoms():
+    """Numbers of Philox, which values.py draws for PyTorch."""
+    cases = []
+    for shape in ([], [0, 3], [3, 5], [37]):
+        name = "x".join(map(str, shape))
+        for low, high in ((0.0, 1.0), (-2.0, 0.5)):
+            cases.append(Case("RandomUniform", f"{name}_{low}", [],
+                              dict(shape=shape, low=low, high=high, seed=11, stream=3),
+                              ("float32",), near=ONE))
+        cases.append(Case("RandomNormal", name, [],
+                          dict(shape=shape, mean=0.5, std=2.0, seed=12, stream=2**40 + 1),
+                          ("float32",), near=ONE))
+    for p in (0.1, 0.5, 0.9):
+        for shape, layout in (([5, 7], "transposed"), ([], "dense"), ([0, 3], "dense"),
+                              ([3, 9], "sliced")):
+            cases.append(Case("Dropout", f"{p}_{layout}_{len(shape)}", [["unit", shape, layout]],
+                              dict(p=p, seed=13, stream=2**16)))
+    return cases
+
+
 def updates():
     cases = []
     parts = [["unit", [3, 5], "transposed"], ["unit", [], "dense"], ["unit", [0, 2], "dense"],
@@ -526,5 +548,5 @@ FAMILIES = {
     "elementwise": elementwise, "copies": copies, "broadcasting": broadcasting,
     "scalar_operands": scalar_operands, "reductions": reductions, "contractions": contractions,
     "normalization": normalization, "losses": lambda: losses(""), "indexing": indexing,
-    "views": views, "updates": updates, "modules": modules,
+    "views": views, "randoms": randoms, "updates": updates, "modules": modules,
 }

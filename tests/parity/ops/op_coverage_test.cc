@@ -22,12 +22,6 @@ namespace {
 // Row -> where it is compared, and why not here.
 const std::map<std::string, std::string>& CoveredElsewhere() {
   static const auto& rows = *new std::map<std::string, std::string>{
-      {"RandomUniform",
-       "numbers are Philox's, not PyTorch's: tensor/cpu/kernels_random_test.cc has known answers"},
-      {"RandomNormal",
-       "numbers are Philox's, not PyTorch's: tensor/cpu/kernels_random_test.cc has known answers"},
-      {"Dropout",
-       "masks are Philox's, not PyTorch's: tensor/cpu/kernels_random_test.cc has known answers"},
       {"AdamWStep", "optimizers step by step: tests/parity/mlp and tests/parity/gpt2"},
       {"SgdStep", "optimizers step by step: tests/parity/mlp"},
   };

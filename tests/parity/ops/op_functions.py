@@ -3,9 +3,10 @@
 
 """What PyTorch calls for each binding of bindings_*.cc: name -> function(inputs, args)."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from values import DTYPES
+from values import DTYPES, philox
 
 
 def _gelu(x, a):
@@ -113,6 +114,23 @@ def _copy_into(x, a):
     return x[0].clone().copy_(x[1])
 
 
+def _uniform(x, a):
+    """In [low, high), from Philox."""
+    u = torch.from_numpy(philox.Generator(a["seed"], a["stream"]).uniform(tuple(a["shape"])))
+    return (a["low"] + (a["high"] - a["low"]) * u.double()).float()
+
+
+def _normal(x, a):
+    generator = philox.Generator(a["seed"], a["stream"])
+    return torch.from_numpy(generator.normal(tuple(a["shape"]), a["mean"], a["std"]))
+
+
+def _dropout(x, a):
+    """With the mask of Philox; x * mask in PyTorch would keep a NaN that the mask drops."""
+    u = philox.Generator(a["seed"], a["stream"]).uniform(tuple(x[0].shape))
+    return torch.where(torch.from_numpy(np.asarray(u >= a["p"])), x[0] / (1 - a["p"]), 0)
+
+
 def _index(t):
     return t.long()
 
@@ -177,6 +195,7 @@ FUNCTIONS = {
     "Chunk": lambda x, a: list(x[0].chunk(a["count"], a["dim"])),
     "Full": lambda x, a: torch.full(a["shape"], a["value"], dtype=DTYPES[a["dtype"]]),
     "Arange": lambda x, a: torch.arange(a["start"], a["end"], a["step"], dtype=DTYPES[a["dtype"]]),
+    "RandomUniform": _uniform, "RandomNormal": _normal, "Dropout": _dropout,
     "GlobalNorm": lambda x, a: torch.nn.utils.get_total_norm(
         x, float("inf") if a.get("infinity") else 2.0),
     "ClipByNorm": _clip,
