@@ -65,11 +65,14 @@ Results RunDropout(TensorSpan x, const json& a) {
 }
 
 Results RunSelfAttention(TensorSpan x, const json& a) {
-  nn::CausalSelfAttention attention({.width = x[0].size(2), .heads = a["heads"]});
+  const bool bias = x.size() > 3;
+  nn::CausalSelfAttention attention({.width = x[0].size(2), .heads = a["heads"], .bias = bias});
   attention.c_attn()->weight = x[1];
-  attention.c_attn()->bias = x[2];
-  attention.c_proj()->weight = x[3];
-  attention.c_proj()->bias = x[4];
+  attention.c_proj()->weight = x[bias ? 3 : 2];
+  if (bias) {
+    attention.c_attn()->bias = x[2];
+    attention.c_proj()->bias = x[4];
+  }
   return {attention(x[0])};
 }
 

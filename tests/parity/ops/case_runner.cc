@@ -63,6 +63,22 @@ Tensor StridedCopy(const Tensor& x) {
   return CopyInto(ViewAs(stored, x.shape(), "sliced"), x);
 }
 
+// Gradients of the floating-point inputs of `call`, run again.
+std::vector<Tensor> GradientsAgain(const RowRecorder::Call& call, bool in_place) {
+  std::vector<Tensor> inputs, leaves;
+  for (const Tensor& input : call.inputs) {
+    inputs.push_back(input);
+    if (!input.defined() || !IsFloatingPoint(input.dtype())) continue;
+    inputs.back() = autograd::SetRequiresGrad(Clone(Detach(input)), true);
+    leaves.push_back(inputs.back());
+  }
+  if (in_place) inputs[0] = Clone(inputs[0]);
+  const Tensor y = in_place ? DispatchInPlace(call.op, inputs, call.scalars, *call.attributes)
+                            : Dispatch1(call.op, inputs, call.scalars, *call.attributes);
+  const Tensor weight = DrawInput("unit", y.shape(), y.dtype(), /*seed=*/1, /*stream=*/0);
+  return autograd::Gradients({y}, leaves, {.grad_outputs = {weight}, .allow_unused = true});
+}
+
 }  // namespace
 
 bool HasGradients(const GoldenResult& golden) {
@@ -99,13 +115,22 @@ std::string InPlaceDifference(const RowRecorder::Call& call) {
   const Tensor& expected = call.outputs[0];
   const Tensor& first = call.inputs[0];
   if (expected.dtype() != first.dtype() || expected.shape() != first.shape()) return "";
-  autograd::NoGradScope no_grad;
   for (const bool strided : {false, true}) {
+    autograd::NoGradScope no_grad;
     std::vector<Tensor> inputs = call.inputs;
     inputs[0] = strided ? StridedCopy(first) : Clone(first);
     const Tensor result = DispatchInPlace(call.op, inputs, call.scalars, *call.attributes);
     if (!result.IsSame(inputs[0])) return "the result is another tensor";
     if (!Same(result, expected)) return strided ? "differs when strided" : "differs";
+  }
+  if (!IsFloatingPoint(expected.dtype()) || !GetOpInfo(call.op).differentiable) return "";
+  const std::vector<Tensor> apart = GradientsAgain(call, /*in_place=*/false);
+  const std::vector<Tensor> in_place = GradientsAgain(call, /*in_place=*/true);
+  for (size_t i = 0; i < apart.size(); ++i) {
+    const bool both = apart[i].defined() && in_place[i].defined();
+    const bool same =
+        both ? Same(apart[i], in_place[i]) : apart[i].defined() == in_place[i].defined();
+    if (!same) return absl::StrCat("has another gradient of input ", i);
   }
   return "";
 }

@@ -26,9 +26,9 @@ bool HasGradients(const GoldenResult& golden);
 // Without gradients where the golden has none.
 CaseRun RunCase(const GoldenCase& test_case, const GoldenResult& golden);
 
-// Runs `call` again in place, on a dense and on a strided copy of its first input. Returns "" when
-// the result is the call's, bit for bit, or when the call has no such form: its output has another
-// shape or dtype than its first input.
+// Runs `call` again in place, on a dense and on a strided copy of its first input, and compares the
+// results and the gradients with those of the call, bit for bit. Returns "" when they are the same,
+// or when the call has no such form: its output has another shape or dtype than its first input.
 std::string InPlaceDifference(const RowRecorder::Call& call);
 
 }  // namespace lockstep::parity

@@ -35,7 +35,7 @@ SCALARS = {"int": 3, "float": 2.5, "whole_float": 2.0, "bool": True, "large": 30
 CLAMPS = {"ints": (1, 5), "floats": (0.5, 5.5), "int_float": (1, 5.5), "bools": (False, True)}
 UNARY_OPS = ("Neg", "Abs", "Sign", "Exp", "Log", "Sqrt", "Rsqrt", "Reciprocal", "Erf", "Tanh",
              "Sigmoid", "Relu", "Gelu", "LogicalNot", "IsFinite", "Sum", "Mean", "Max", "Min", "All",
-             "Any")
+             "Any", "ArgMax", "ArgMin", "Softmax", "LogSoftmax")
 SHAPES = ([], [0], [1], [3], [1, 1], [3, 1], [1, 3], [2, 3], [0, 3], [2, 0], [2, 1, 3], [2, 1, 1],
           [4, 1, 0], [1, 2, 3])
 
@@ -129,7 +129,7 @@ def main():
                       for kind, value in SCALARS.items()} for op in SCALAR_OPS},
         clamps={kind: dict(low=low, high=high, **one_tensor("Clamp", dict(low=low, high=high)))
                 for kind, (low, high) in CLAMPS.items()},
-        unary={op: one_tensor(op, {}) for op in UNARY_OPS},
+        unary={op: one_tensor(op, dict(dim=0)) for op in UNARY_OPS},
         broadcasts=broadcasts())
     path = os.path.join(HERE, "promotion_goldens.json")
     with open(path, "w", encoding="utf-8") as out:

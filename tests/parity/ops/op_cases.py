@@ -541,6 +541,9 @@ def modules():
                           [unit(2, length, width), unit(3 * width, width), unit(3 * width),
                            unit(width, width), unit(width)], dict(heads=heads),
                           row="ScaledDotProductAttention", near=SUM))
+    cases.append(Case("nn.CausalSelfAttention", "no_bias",
+                      [unit(3, 4, 6), unit(18, 6), unit(6, 6)], dict(heads=2),
+                      row="ScaledDotProductAttention", near=SUM))
     return cases + losses("nn.")
 
 

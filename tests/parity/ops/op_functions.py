@@ -91,7 +91,9 @@ def _attention(x, a):
 
 
 def _self_attention(x, a):
-    """x, c_attn.weight, c_attn.bias, c_proj.weight, c_proj.bias."""
+    """x, c_attn.weight, c_attn.bias, c_proj.weight, c_proj.bias; or without the biases."""
+    if len(x) == 3:
+        x = [x[0], x[1], None, x[2], None]
     b, t, c = x[0].shape
     heads = a["heads"]
     q, k, v = (z.reshape(b, t, heads, c // heads).transpose(1, 2)

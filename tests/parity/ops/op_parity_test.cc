@@ -70,7 +70,8 @@ void CheckCase(const GoldenCase& test_case, const GoldenResult& golden) {
   }
   for (const RowRecorder::Call& call : run.calls) {
     const OpInfo& info = GetOpInfo(call.op);
-    const bool in_place = info.kind == OpKind::kElementwise || info.kind == OpKind::kBroadcasting;
+    const bool in_place = info.kind == OpKind::kElementwise || info.kind == OpKind::kBroadcasting ||
+                          call.op == OpId::kDropout;
     if (!in_place || call.backward || info.name != test_case.row) continue;
     EXPECT_EQ(InPlaceDifference(call), "") << "in place";
   }
