@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "lockstep/autograd/backward.h"
@@ -12,7 +14,14 @@
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/clip.h"
+#include "lockstep/nn/optim/ema.h"
 #include "lockstep/nn/optim/schedule.h"
+#include "lockstep/nn/optim/schedules/combine.h"
+#include "lockstep/nn/optim/schedules/cosine.h"
+#include "lockstep/nn/optim/schedules/factor.h"
+#include "lockstep/nn/optim/schedules/one_cycle.h"
+#include "lockstep/nn/optim/schedules/reduce_on_plateau.h"
+#include "lockstep/nn/optim/sgd.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep {
@@ -65,6 +74,52 @@ TEST(OptimExample, Groups) {
   grouped.options(1).lr = 1e-4;
   EXPECT_EQ(grouped.LearningRate(1), 1e-4);
   EXPECT_EQ(grouped.parameters().size(), 4u);
+}
+
+void Train(models::Mlp& model, optim::Optimizer& optimizer, const Tensor& x, const Tensor& y) {
+  optimizer.ZeroGrad();
+  autograd::Backward(MseLoss(model(x), y));
+  optimizer.Step();
+}
+
+TEST(OptimExample, Schedules) {
+  ManualSeed(1);
+  models::Mlp model({.sizes = {3, 8, 2}});
+  const Tensor x = RandomNormal({5, 3}), y = RandomNormal({5, 2});
+  optim::Sgd sgd(model.NamedParameters(), {.lr = 0.1, .momentum = 0.9});
+  optim::Schedule halving(&sgd, [](int64_t step) { return std::pow(0.5, step / 100); });
+  EXPECT_EQ(sgd.LearningRate(), 0.1);
+
+  optim::Schedule warm(
+      &sgd, optim::SequentialLr({optim::LinearLr({.start_factor = 0.1, .total_iters = 100}),
+                                 optim::CosineAnnealingLr({.t_max = 900})},
+                                {100}));
+  optim::Schedule cycle(&sgd, optim::OneCycleLr({.total_steps = 1000}));
+  EXPECT_NEAR(sgd.LearningRate(), 0.1 / 25, 1e-12);
+
+  optim::ReduceLrOnPlateau plateau(&sgd, {.factor = 0.5, .patience = 3});
+  for (int epoch = 0; epoch < 10; ++epoch) {
+    plateau.Step(MseLoss(model(x), y).Item<double>());
+  }
+  EXPECT_DOUBLE_EQ(sgd.LearningRate(), 0.1 / 4);
+}
+
+TEST(OptimExample, Averages) {
+  ManualSeed(1);
+  models::Mlp model({.sizes = {3, 8, 2}});
+  const Tensor x = RandomNormal({5, 3}), y = RandomNormal({5, 2});
+  optim::Sgd sgd(model.NamedParameters(), {.lr = 0.1, .momentum = 0.9});
+  double validation = 0;
+  optim::Ema ema(model, {.decay = 0.999});
+  for (int step = 0; step < 10; ++step) {
+    Train(model, sgd, x, y);
+    ema.Update();
+  }
+  {
+    optim::Ema::Scope averages(ema);
+    validation = MseLoss(model(x), y).Item<double>();
+  }
+  EXPECT_NE(validation, MseLoss(model(x), y).Item<double>());
 }
 
 }  // namespace

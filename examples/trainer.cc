@@ -28,6 +28,7 @@
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/clip.h"
 #include "lockstep/nn/optim/schedule.h"
+#include "lockstep/nn/optim/schedules/cosine.h"
 #include "lockstep/profile/machine_limits.h"
 #include "lockstep/profile/profiler.h"
 #include "lockstep/state/training_state.h"

@@ -200,10 +200,14 @@ struct EmbeddingBackwardAttributes : AttributesOf<EmbeddingBackwardAttributes> {
   }
 };
 
-struct AdamWAttributes : AttributesOf<AdamWAttributes> {
+struct AdamAttributes : AttributesOf<AdamAttributes> {
+  bool decoupled_decay = false;  // AdamW: the decay scales the parameter, and not the gradient
+  bool amsgrad = false;          // else the tensors of max_exp_avg_sqs are undefined
   bool maximize = false;
   template <typename V>
   void VisitFields(V&& v) {
+    v("decoupled_decay", decoupled_decay);
+    v("amsgrad", amsgrad);
     v("maximize", maximize);
   }
 };
@@ -218,6 +222,26 @@ struct SgdAttributes : AttributesOf<SgdAttributes> {
     v("use_momentum", use_momentum);
     v("first_step", first_step);
     v("nesterov", nesterov);
+    v("maximize", maximize);
+  }
+};
+
+struct RmspropAttributes : AttributesOf<RmspropAttributes> {
+  bool use_momentum = false;  // else the tensors of momenta are undefined
+  bool centered = false;      // else those of grad_avgs
+  bool maximize = false;
+  template <typename V>
+  void VisitFields(V&& v) {
+    v("use_momentum", use_momentum);
+    v("centered", centered);
+    v("maximize", maximize);
+  }
+};
+
+struct AdagradAttributes : AttributesOf<AdagradAttributes> {
+  bool maximize = false;
+  template <typename V>
+  void VisitFields(V&& v) {
     v("maximize", maximize);
   }
 };

@@ -588,28 +588,81 @@ TEST(ShapeRulesTest, CopyInto) {
                 OpId::kCopyInto, {Strided({3, 5}, {0, 1}), T({5})});
 }
 
-TEST(ShapeRulesTest, AdamWStep) {
-  const OpId op = OpId::kAdamWStep;
+TEST(ShapeRulesTest, AdamStep) {
+  const OpId op = OpId::kAdamStep;
   const Scalars scalars = {1e-3, 0.9, 0.999, 1e-8, 0.0, 1};
-  const AdamWAttributes plain;
-  const Tensor a = T({3, 5}), b = T({}, kBF16);
-  EXPECT_EQ(Infer(op, {a, b, a, b, a, T({}), a, b}, scalars, plain), "");
+  const AdamAttributes plain;
+  const auto amsgrad = With<AdamAttributes>([](auto& a) { a.amsgrad = true; });
+  const Tensor a = T({3, 5}), b = T({}, kBF16), none;
+  EXPECT_EQ(Infer(op, {a, b, a, b, a, T({}), a, b, none, none}, scalars, plain), "");
+  EXPECT_EQ(Infer(op, {a, b, a, b, a, T({}), a, b, a, b}, scalars, amsgrad), "");
   EXPECT_EQ(Infer(op, {}, scalars, plain), "");
-  ExpectRefused("5 inputs given; 4 lists of one length are needed", op, {a, a, a, a, a}, scalars,
+  ExpectRefused("4 inputs given; 5 lists of one length are needed", op, {a, a, a, a}, scalars,
                 plain);
   ExpectRefused("parameters[1] has shape [] and gradients[1] has [3, 5]", op,
-                {a, b, a, a, a, b, a, b}, scalars, plain);
-  ExpectRefused("exp_avg_sqs[0] has float64", op, {a, a, a, T({3, 5}, kF64)}, scalars, plain);
+                {a, b, a, a, a, b, a, b, none, none}, scalars, plain);
+  ExpectRefused("exp_avg_sqs[0] has float64", op, {a, a, a, T({3, 5}, kF64), none}, scalars, plain);
   ExpectRefused("parameters[0] has dtype float32 and exp_avgs[0] has bfloat16", op,
-                {a, a, T({3, 5}, kBF16), a}, scalars, plain);
+                {a, a, T({3, 5}, kBF16), a, none}, scalars, plain);
   ExpectRefused("parameters[0] has dtype float32 and gradients[0] has bfloat16", op,
-                {a, T({3, 5}, kBF16), a, a}, scalars, plain);
+                {a, T({3, 5}, kBF16), a, a, none}, scalars, plain);
   ExpectRefused("parameters[0] has dtype int64", op,
-                {T({3}, kI64), T({3}, kI64), T({3}, kI64), T({3}, kI64)}, scalars, plain);
-  ExpectRefused("gradients[0] is undefined", op, {a, Tensor(), a, a}, scalars, plain);
-  ExpectRefused("share one place in memory", op, {Strided({3, 5}, {0, 1}), a, a, a}, scalars,
+                {T({3}, kI64), T({3}, kI64), T({3}, kI64), T({3}, kI64), none}, scalars, plain);
+  ExpectRefused("gradients[0] is undefined", op, {a, none, a, a, none}, scalars, plain);
+  ExpectRefused("max_exp_avg_sqs[0] is undefined", op, {a, a, a, a, none}, scalars, amsgrad);
+  ExpectRefused("max_exp_avg_sqs[0] is given without amsgrad", op, {a, a, a, a, a}, scalars, plain);
+  ExpectRefused("max_exp_avg_sqs[0] has []", op, {a, a, a, a, T({})}, scalars, amsgrad);
+  ExpectRefused("share one place in memory", op, {Strided({3, 5}, {0, 1}), a, a, a, none}, scalars,
                 plain);
-  ExpectRefused("1 scalars given, 6 needed", op, {a, a, a, a}, {1}, plain);
+  ExpectRefused("1 scalars given, 6 needed", op, {a, a, a, a, none}, {1}, plain);
+}
+
+TEST(ShapeRulesTest, RmspropStep) {
+  const OpId op = OpId::kRmspropStep;
+  const Scalars scalars = {1e-2, 0.99, 1e-8, 0.0, 0.0};
+  const RmspropAttributes plain;
+  const auto momentum = With<RmspropAttributes>([](auto& a) { a.use_momentum = true; });
+  const auto centered = With<RmspropAttributes>([](auto& a) { a.centered = true; });
+  const Tensor a = T({3, 5}), b = T({2}, kBF16), none;
+  EXPECT_EQ(Infer(op, {a, b, a, b, a, T({2}), none, none, none, none}, scalars, plain), "");
+  EXPECT_EQ(Infer(op, {a, b, a, b, a, b, a, b, none, none}, scalars, momentum), "");
+  EXPECT_EQ(Infer(op, {a, b, a, b, a, b, none, none, a, b}, scalars, centered), "");
+  EXPECT_EQ(Infer(op, {}, scalars, plain), "");
+  ExpectRefused("6 inputs given; 5 lists of one length are needed", op, {a, a, a, a, a, a}, scalars,
+                plain);
+  ExpectRefused("square_avgs[0] is undefined", op, {a, a, none, none, none}, scalars, plain);
+  ExpectRefused("momenta[0] is undefined", op, {a, a, a, none, none}, scalars, momentum);
+  ExpectRefused("momenta[0] is given without use_momentum", op, {a, a, a, a, none}, scalars, plain);
+  ExpectRefused("grad_avgs[0] is undefined", op, {a, a, a, none, none}, scalars, centered);
+  ExpectRefused("grad_avgs[0] is given without centered", op, {a, a, a, none, a}, scalars, plain);
+  ExpectRefused("square_avgs[0] has [2]", op, {a, a, b, none, none}, scalars, plain);
+  ExpectRefused("1 scalars given, 5 needed", op, {a, a, a, none, none}, {1}, plain);
+}
+
+TEST(ShapeRulesTest, AdagradStep) {
+  const OpId op = OpId::kAdagradStep;
+  const Scalars scalars = {1e-2, 0.0, 1e-10, 0.0, 1};
+  const AdagradAttributes plain;
+  const Tensor a = T({3, 5}), b = T({}, kBF16);
+  EXPECT_EQ(Infer(op, {a, b, a, b, a, T({})}, scalars, plain), "");
+  EXPECT_EQ(Infer(op, {}, scalars, plain), "");
+  ExpectRefused("sums[0] is undefined", op, {a, a, Tensor()}, scalars, plain);
+  ExpectRefused("sums[0] has []", op, {a, a, T({})}, scalars, plain);
+  ExpectRefused("parameters[0] has dtype int64", op, {T({}, kI64), T({}, kI64), b}, scalars, plain);
+}
+
+TEST(ShapeRulesTest, LerpInto) {
+  const OpId op = OpId::kLerpInto;
+  const Tensor a = T({3, 5}), b = T({}, kBF16);
+  EXPECT_EQ(Infer(op, {a, b, a, b}, {0.5}), "");
+  EXPECT_EQ(Infer(op, {a, T({}), a, b}, {0.5}), "");
+  EXPECT_EQ(Infer(op, {}, {0.5}), "");
+  ExpectRefused("3 inputs given; 2 lists of one length are needed", op, {a, a, a}, {0.5});
+  ExpectRefused("sources[0] has shape [] and destinations[0] has [3, 5]", op, {a, b}, {0.5});
+  ExpectRefused("sources[0] has dtype float32 and destinations[0] has bfloat16", op,
+                {T({3}, kBF16), T({3})}, {0.5});
+  ExpectRefused("sources[0] has dtype int64", op, {T({3}, kI64), T({3}, kI64)}, {0.5});
+  ExpectRefused("share one place in memory", op, {Strided({3, 5}, {0, 1}), a}, {0.5});
 }
 
 TEST(ShapeRulesTest, SgdStep) {

@@ -29,6 +29,36 @@ void RequireState(const OpCall& call, size_t parameter, size_t state) {
   RequireWritable(call, state);
 }
 
+// `list_count` lists of one length, the first `required` of them defined. Returns the length.
+size_t RequireListsWithOptional(const OpCall& call, size_t list_count, size_t required,
+                                size_t scalar_count) {
+  if (call.scalars.size() != scalar_count) {
+    RefuseOperands(call, call.inputs.size(), scalar_count, 0);
+  }
+  if (call.inputs.size() % list_count != 0) {
+    Refuse(call, call.inputs.size(), " inputs given; ", list_count,
+           " lists of one length are needed");
+  }
+  const size_t length = call.inputs.size() / list_count;
+  for (size_t i = 0; i < required * length; ++i) {
+    if (!call.inputs[i].defined()) Refuse(call, InputName(call, i), " is undefined; pass a tensor");
+  }
+  return length;
+}
+
+// State that an attribute asks for, or that is undefined without it.
+void RequireStateIf(const OpCall& call, bool wanted, const char* attribute, size_t parameter,
+                    size_t state) {
+  if (wanted && !call.inputs[state].defined()) {
+    Refuse(call, InputName(call, state), " is undefined; pass a tensor");
+  }
+  if (wanted) {
+    RequireState(call, parameter, state);
+  } else if (call.inputs[state].defined()) {
+    Refuse(call, InputName(call, state), " is given without ", attribute);
+  }
+}
+
 void RequireParameter(const OpCall& call, size_t parameter, size_t gradient) {
   RequireFloat(call, parameter);
   RequireMatch(call, parameter, gradient);
@@ -45,12 +75,14 @@ void InferCopyInto(const OpCall& call, SpecList&) {
   RequireWritable(call, 0);
 }
 
-void InferAdamWStep(const OpCall& call, SpecList&) {
-  const size_t count = RequireLists(call, 4, 0, 6);
+void InferAdamStep(const OpCall& call, SpecList&) {
+  const bool amsgrad = call.attributes.As<AdamAttributes>().amsgrad;
+  const size_t count = RequireLists(call, 5, 0, 6, /*optional_last=*/!amsgrad);
   for (size_t i = 0; i < count; ++i) {
     RequireParameter(call, i, count + i);
     RequireState(call, i, 2 * count + i);
     RequireState(call, i, 3 * count + i);
+    RequireStateIf(call, amsgrad, "amsgrad", i, 4 * count + i);
   }
 }
 
@@ -61,11 +93,34 @@ void InferSgdStep(const OpCall& call, SpecList&) {
   const size_t count = RequireLists(call, 3, 0, 4, /*optional_last=*/!use_momentum);
   for (size_t i = 0; i < count; ++i) {
     RequireParameter(call, i, count + i);
-    if (use_momentum) {
-      RequireState(call, i, 2 * count + i);
-    } else if (call.inputs[2 * count + i].defined()) {
-      Refuse(call, InputName(call, 2 * count + i), " is given without use_momentum");
-    }
+    RequireStateIf(call, use_momentum, "use_momentum", i, 2 * count + i);
+  }
+}
+
+void InferRmspropStep(const OpCall& call, SpecList&) {
+  const auto& attributes = call.attributes.As<RmspropAttributes>();
+  const size_t count = RequireListsWithOptional(call, 5, 3, 5);
+  for (size_t i = 0; i < count; ++i) {
+    RequireParameter(call, i, count + i);
+    RequireState(call, i, 2 * count + i);
+    RequireStateIf(call, attributes.use_momentum, "use_momentum", i, 3 * count + i);
+    RequireStateIf(call, attributes.centered, "centered", i, 4 * count + i);
+  }
+}
+
+void InferAdagradStep(const OpCall& call, SpecList&) {
+  const size_t count = RequireLists(call, 3, 0, 5);
+  for (size_t i = 0; i < count; ++i) {
+    RequireParameter(call, i, count + i);
+    RequireState(call, i, 2 * count + i);
+  }
+}
+
+void InferLerpInto(const OpCall& call, SpecList&) {
+  const size_t count = RequireLists(call, 2, 0, 1);
+  for (size_t i = 0; i < count; ++i) {
+    RequireFloat(call, count + i);
+    RequireState(call, count + i, i);
   }
 }
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// AdamW: Adam with decoupled weight decay (Loshchilov and Hutter 2019), in PyTorch's order of
-// operations; the default options are PyTorch's.
+// AdamW: Adam (adam.h) with decoupled weight decay (Loshchilov and Hutter 2019), in PyTorch's order
+// of operations; the default options are PyTorch's.
 //
 //   optim::AdamW optimizer(model.NamedParameters(), {.lr = 2e-3, .beta2 = 0.95});
 //
@@ -15,14 +15,17 @@
 //                           {all.Filter(is_vector), {.weight_decay = 0}}});
 //   optimizer.options(1).lr = 1e-4;          // from the next step on
 //
-// One AdamWStep call updates a whole group. State by parameter: "exp_avg", "exp_avg_sq" and the
-// number of steps, which begins when the parameter first has a gradient.
+//   p *= 1 - lr * weight_decay; then as Adam without decay
+//
+// One AdamStep call updates a whole group. State by parameter: "exp_avg", "exp_avg_sq", with
+// amsgrad "max_exp_avg_sq", and the number of steps, which begins when the parameter first has a
+// gradient.
 #ifndef LOCKSTEP_NN_OPTIM_ADAMW_H_
 #define LOCKSTEP_NN_OPTIM_ADAMW_H_
 
-#include <cstddef>
 #include <vector>
 
+#include "lockstep/nn/optim/adam_family.h"
 #include "lockstep/nn/optim/optimizer.h"
 
 namespace lockstep::optim {
@@ -33,25 +36,16 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 1e-2;
+  bool amsgrad = false;
   bool maximize = false;
 };
 
-class AdamW : public Optimizer {
+class AdamW : public AdamFamily<AdamWOptions> {
  public:
   // Throw InvalidArgument for options out of range, no parameters, and parameters that repeat or
   // are not floating-point leaves.
   explicit AdamW(const NamedTensors& parameters, const AdamWOptions& options = {});
   explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups);
-
-  void Step() override;
-
-  // Throw OutOfRange.
-  AdamWOptions& options(size_t group = 0);
-  double LearningRate(size_t group = 0) const override;
-  size_t GroupCount() const override { return options_.size(); }
-
- private:
-  std::vector<AdamWOptions> options_;
 };
 
 }  // namespace lockstep::optim

@@ -19,10 +19,14 @@
 
 namespace lockstep::optim {
 
-std::vector<Tensor> Optimizer::Batch::State(size_t kind) const {
+std::vector<Tensor> Optimizer::Batch::State(size_t kind, double initial) const {
   std::vector<Tensor> tensors;
   tensors.reserve(slots.size());
-  for (const Slot* slot : slots) tensors.push_back(slot->state[kind]);
+  for (Slot* slot : slots) {
+    Tensor& state = slot->state[kind];
+    if (!state.defined()) state = NewState(slot->parameter, initial);
+    tensors.push_back(state);
+  }
   return tensors;
 }
 
@@ -45,7 +49,7 @@ void Optimizer::AddParameters(const NamedTensors& parameters, size_t group) {
             slot.name == name ? "" : slot.name + "\"", "; each parameter belongs to one group"));
       }
     }
-    slots_.push_back({name, parameter, group, {}, 0});
+    slots_.push_back({name, parameter, group, std::vector<Tensor>(state_kinds_.size()), 0});
     parameters_.Insert(name, parameter);
   }
 }
@@ -67,12 +71,35 @@ void Optimizer::ZeroGrad(bool set_to_none) {
   }
 }
 
+double Optimizer::LearningRate(size_t group) const {
+  const double base = BaseLearningRate(group);
+  return learning_rate_rule_ == nullptr ? base : learning_rate_rule_(group, base);
+}
+
+std::optional<double> Optimizer::Momentum(size_t group) const {
+  const std::optional<double> base = BaseMomentum(group);
+  if (!base.has_value() || momentum_rule_ == nullptr) return base;
+  return momentum_rule_(group, *base);
+}
+
+void Optimizer::SetLearningRateRule(GroupRule rule) { learning_rate_rule_ = std::move(rule); }
+
+void Optimizer::SetMomentumRule(GroupRule rule) {
+  if (rule != nullptr && !BaseMomentum().has_value()) {
+    throw InvalidArgumentError(absl::StrCat(
+        call_,
+        "::SetMomentumRule: this optimizer has no momentum; leave the rule out (OneCycleLr: "
+        "cycle_momentum = false)"));
+  }
+  momentum_rule_ = std::move(rule);
+}
+
 void Optimizer::SetLearningRateFactor(double factor) {
   if (!(factor >= 0) || std::isinf(factor)) {
     throw InvalidArgumentError(absl::StrCat("Optimizer::SetLearningRateFactor: ", factor,
                                             "; the factor is finite and not negative"));
   }
-  learning_rate_factor_ = factor;
+  SetLearningRateRule([factor](size_t, double rate) { return rate * factor; });
 }
 
 std::vector<Optimizer::Batch> Optimizer::Batches(bool same_step) {
@@ -101,19 +128,12 @@ std::vector<Optimizer::Batch> Optimizer::Batches(bool same_step) {
   return batches;
 }
 
-Tensor Optimizer::NewState(const Tensor& parameter) const {
+bool Optimizer::NeedsState(size_t, size_t) const { return true; }
+
+Tensor Optimizer::NewState(const Tensor& parameter, double initial) {
   CategoryScope category(MemoryCategory::kOptimizer);
   const DType dtype = IsReducedFloat(parameter.dtype()) ? DType::kFloat32 : parameter.dtype();
-  return Zeros(parameter.shape(), {dtype, parameter.device()});
-}
-
-void Optimizer::EnsureState(Slot& slot) const {
-  if (!slot.state.empty()) return;
-  std::vector<Tensor> state;
-  for (size_t kind = 0; kind < state_kinds_.size(); ++kind) {
-    state.push_back(NewState(slot.parameter));
-  }
-  slot.state = std::move(state);
+  return Full(parameter.shape(), initial, {dtype, parameter.device()});
 }
 
 OptimizerState Optimizer::SaveState() const {
@@ -121,6 +141,7 @@ OptimizerState Optimizer::SaveState() const {
   for (const Slot& slot : slots_) {
     if (slot.step == 0) continue;
     for (size_t kind = 0; kind < slot.state.size(); ++kind) {
+      if (!slot.state[kind].defined()) continue;
       state.tensors.Insert(absl::StrCat(slot.name, ".", state_kinds_[kind]),
                            Detach(slot.state[kind]));
     }
@@ -142,20 +163,26 @@ void Optimizer::LoadState(const OptimizerState& state) {
       ++used_numbers;
     }
     if (step < 0) wrong.push_back(absl::StrCat(slot.name, ".step is ", step));
-    for (const std::string& kind : state_kinds_) {
-      const std::string name = absl::StrCat(slot.name, ".", kind);
+    tensors.resize(state_kinds_.size());
+    for (size_t kind = 0; kind < state_kinds_.size(); ++kind) {
+      const std::string name = absl::StrCat(slot.name, ".", state_kinds_[kind]);
       const Tensor* tensor = state.tensors.Find(name);
-      if (tensor != nullptr) ++used_tensors;
-      if ((tensor != nullptr) != (step > 0)) {
-        wrong.push_back(
-            absl::StrCat(tensor == nullptr ? name : slot.name + ".step", " is missing"));
-      } else if (tensor != nullptr && tensor->shape() != slot.parameter.shape()) {
+      if (tensor == nullptr) {
+        if (step > 0 && NeedsState(kind, slot.group)) {
+          wrong.push_back(absl::StrCat(name, " is missing"));
+        }
+        continue;
+      }
+      ++used_tensors;
+      if (step == 0) {
+        wrong.push_back(absl::StrCat(slot.name, ".step is missing"));
+      } else if (tensor->shape() != slot.parameter.shape()) {
         wrong.push_back(absl::StrCat(name, " has shape ", ToString(tensor->shape()),
                                      " and the parameter ", ToString(slot.parameter.shape())));
-      } else if (tensor != nullptr && !IsFloatingPoint(tensor->dtype())) {
+      } else if (!IsFloatingPoint(tensor->dtype())) {
         wrong.push_back(absl::StrCat(name, " is ", DTypeName(tensor->dtype())));
-      } else if (tensor != nullptr) {
-        tensors.push_back(*tensor);
+      } else {
+        tensors[kind] = *tensor;
       }
     }
   }
@@ -170,6 +197,7 @@ void Optimizer::LoadState(const OptimizerState& state) {
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     for (Tensor& tensor : loaded[i].first) {
+      if (!tensor.defined()) continue;
       const Tensor copy = NewState(slots_[i].parameter);
       CopyInto(copy, To(Detach(tensor), copy.device()));
       tensor = copy;

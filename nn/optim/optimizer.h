@@ -10,13 +10,13 @@
 //     optimizer.Step();
 //   }
 //
-// Parameters come with names, in groups with options of their own (adamw.h, sgd.h). Options may be
-// changed between steps and count from the next one on.
+// Parameters come with names, in groups with options of their own (sgd.h, adam.h, adamw.h,
+// rmsprop.h, adagrad.h). Options may be changed between steps and count from the next one on.
 //
 // What an optimizer saves is what it has learnt (moments, step counts), by parameter name: the
 // order of parameters and their division into groups may differ when it is loaded. Options are
-// configuration and are not part of it, and the factor of a schedule (schedule.h) belongs to the
-// schedule: states may be loaded in any order.
+// configuration and are not part of it, and what a schedule (schedule.h) puts in place of learning
+// rates and momenta belongs to the schedule: states may be loaded in any order.
 //
 // Not thread-safe. The parameters' tensors are shared, not copied.
 #ifndef LOCKSTEP_NN_OPTIM_OPTIMIZER_H_
@@ -24,7 +24,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,30 +67,43 @@ class Optimizer {
   // All parameters, group by group.
   const NamedTensors& parameters() const { return parameters_; }
 
-  // Multiplies the learning rate of every group; 1 at first. Set by schedules. Throws
-  // InvalidArgument for a factor that is negative or not finite.
-  void SetLearningRateFactor(double factor);
-  double learning_rate_factor() const { return learning_rate_factor_; }
-  // What the next step uses: the group's `lr` times the factor. Throws OutOfRange.
-  virtual double LearningRate(size_t group = 0) const = 0;
   virtual size_t GroupCount() const = 0;
+
+  // What the options say, and what the next step uses: that, or what a rule makes of it. Throw
+  // OutOfRange. "Momentum" is `momentum` of SGD and RMSprop and `beta1` of Adam and AdamW; there is
+  // none in Adagrad.
+  virtual double BaseLearningRate(size_t group = 0) const = 0;
+  virtual std::optional<double> BaseMomentum(size_t group = 0) const = 0;
+  double LearningRate(size_t group = 0) const;
+  std::optional<double> Momentum(size_t group = 0) const;
+
+  // What stands in for a group's value, given that value. Set by schedules; null leaves the values
+  // as they are. SetMomentumRule throws InvalidArgument where there is no momentum.
+  using GroupRule = std::function<double(size_t group, double value)>;
+  void SetLearningRateRule(GroupRule rule);
+  void SetMomentumRule(GroupRule rule);
+  // The rule that multiplies every group's learning rate. Throws InvalidArgument for a factor that
+  // is negative or not finite.
+  void SetLearningRateFactor(double factor);
 
   // The tensors share storage with the optimizer: write or Clone() them before the next step.
   OptimizerState SaveState() const;
-  // Copies `state`; parameters that it does not name start anew. Throws InvalidArgument that lists
-  // every name of an unknown parameter or of another kind of optimizer, every parameter with an
-  // incomplete state and every tensor of another shape; nothing has changed then.
+  // Copies `state`; parameters that it does not name start anew. State that the present options do
+  // not use (momentum_buffer of RMSprop without momentum) is kept. Throws InvalidArgument that
+  // lists every name of an unknown parameter or of another kind of optimizer, every parameter with
+  // an incomplete state and every tensor of another shape; nothing has changed then.
   void LoadState(const OptimizerState& state);
 
  protected:
   // One parameter with its state. The tensors of `state` have the kinds of state_kinds(), are made
-  // at the parameter's first step, and are float32 for 16-bit parameters: sums in 16 bits stall.
+  // when first needed (undefined before), and are float32 for 16-bit parameters: sums in 16 bits
+  // stall.
   struct Slot {
     std::string name;
     Tensor parameter;
     size_t group = 0;
-    std::vector<Tensor> state;  // empty before the first step
-    int64_t step = 0;           // steps taken
+    std::vector<Tensor> state;
+    int64_t step = 0;  // steps taken
   };
 
   // One call of a list op: parameters of one group on one device.
@@ -98,7 +113,8 @@ class Optimizer {
     std::vector<Slot*> slots;
     std::vector<Tensor> parameters;
     std::vector<Tensor> gradients;
-    std::vector<Tensor> State(size_t kind) const;
+    // The state tensors of one kind, made with every element `initial` where there are none yet.
+    std::vector<Tensor> State(size_t kind, double initial = 0) const;
   };
 
   // `state_kinds`: names of the state tensors of a parameter, such as "exp_avg". `call` begins
@@ -114,13 +130,13 @@ class Optimizer {
   // parameters of a batch have taken the same number of steps, or only agree in whether they have
   // taken any (`same_step` false).
   std::vector<Batch> Batches(bool same_step);
-  // The state tensors of a slot, as zeros, when it has none yet.
-  void EnsureState(Slot& slot) const;
+  // Whether a parameter that has taken steps has state of this kind under the present options.
+  virtual bool NeedsState(size_t kind, size_t group) const;
 
   const std::string& call() const { return call_; }
 
  private:
-  Tensor NewState(const Tensor& parameter) const;
+  static Tensor NewState(const Tensor& parameter, double initial = 0);
   // Adds a line for each name of `state` that no parameter here has.
   void ListUnknown(const OptimizerState& state, std::vector<std::string>& wrong) const;
 
@@ -128,7 +144,8 @@ class Optimizer {
   std::vector<std::string> state_kinds_;
   std::vector<Slot> slots_;
   NamedTensors parameters_;
-  double learning_rate_factor_ = 1;
+  GroupRule learning_rate_rule_;
+  GroupRule momentum_rule_;
 };
 
 }  // namespace lockstep::optim

@@ -8,13 +8,17 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/nn/optim/adagrad.h"
+#include "lockstep/nn/optim/adam.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/optim/rmsprop.h"
 #include "lockstep/nn/optim/sgd.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
@@ -140,7 +144,7 @@ TEST(Optimizer, GroupsHaveOptionsThatMayChange) {
   EXPECT_THROW(optimizer.SetLearningRateFactor(-1), Error);
   EXPECT_THROW(optimizer.SetLearningRateFactor(NAN), Error);
   optimizer.options(0).lr = -1;
-  EXPECT_THAT(ErrorOf([&] { optimizer.Step(); }), HasSubstr("lr -1"));
+  EXPECT_THAT(ErrorOf([&] { optimizer.Step(); }), HasSubstr("Sgd: lr is -1"));
   EXPECT_EQ(b.Item<double>(), 0.375);
 }
 
@@ -187,11 +191,136 @@ TEST(Optimizer, RefusesBadParametersAndOptions) {
                 Sgd optimizer({{NamedTensors{{"a", w}}, {}}, {NamedTensors{{"a", Leaf({2})}}, {}}});
               }),
               HasSubstr("\"a\" is given twice"));
-  EXPECT_THROW(AdamW({{"w", w}}, {.beta1 = 1}), Error);
-  EXPECT_THROW(AdamW({{"w", w}}, {.lr = NAN}), Error);
-  EXPECT_THROW(Sgd({{"w", w}}, {.weight_decay = -1}), Error);
-  EXPECT_THROW(Sgd({{"w", w}}, {.nesterov = true}), Error);
-  EXPECT_THROW(Sgd({{"w", w}}, {.momentum = 0.9, .dampening = 0.5, .nesterov = true}), Error);
+  EXPECT_THAT(ErrorOf([] { Rmsprop optimizer(std::vector<ParameterGroup<RmspropOptions>>{}); }),
+              HasSubstr("Rmsprop: there are no parameters"));
+}
+
+template <typename Optim, typename Options>
+std::string ErrorOfOptions(const Options& options) {
+  return ErrorOf([&] { Optim optimizer({{"w", Leaf({1})}}, options); });
+}
+
+TEST(Optimizer, NamesOptionsOutOfRange) {
+  const auto adamw = [](const AdamWOptions& o) { return ErrorOfOptions<AdamW>(o); };
+  EXPECT_EQ(adamw({.beta1 = 1}), "AdamW: beta1 is 1; it is within [0, 1)");
+  EXPECT_EQ(adamw({.lr = NAN}), "AdamW: lr is nan; it is finite and not negative");
+  const auto adam = [](const AdamOptions& o) { return ErrorOfOptions<Adam>(o); };
+  EXPECT_EQ(adam({.beta2 = -0.1}), "Adam: beta2 is -0.1; it is within [0, 1)");
+  EXPECT_THAT(adam({.epsilon = -1}), HasSubstr("epsilon is -1"));
+  EXPECT_THAT(adam({.weight_decay = -1}), HasSubstr("weight_decay is -1"));
+  const auto sgd = [](const SgdOptions& o) { return ErrorOfOptions<Sgd>(o); };
+  EXPECT_THAT(sgd({.lr = -1}), HasSubstr("lr is -1"));
+  EXPECT_THAT(sgd({.momentum = -1}), HasSubstr("momentum is -1"));
+  EXPECT_THAT(sgd({.dampening = INFINITY}), HasSubstr("dampening is inf"));
+  EXPECT_THAT(sgd({.weight_decay = -1}), HasSubstr("weight_decay is -1"));
+  EXPECT_THAT(sgd({.nesterov = true}), HasSubstr("it needs momentum above 0 and dampening 0"));
+  EXPECT_THAT(sgd({.momentum = 0.9, .dampening = 0.5, .nesterov = true}),
+              HasSubstr("nesterov with momentum 0.9 and dampening 0.5"));
+  const auto rmsprop = [](const RmspropOptions& o) { return ErrorOfOptions<Rmsprop>(o); };
+  EXPECT_THAT(rmsprop({.lr = -1}), HasSubstr("lr is -1"));
+  EXPECT_EQ(rmsprop({.alpha = 1.5}), "Rmsprop: alpha is 1.5; it is within [0, 1]");
+  EXPECT_THAT(rmsprop({.epsilon = -1}), HasSubstr("epsilon is -1"));
+  EXPECT_THAT(rmsprop({.weight_decay = NAN}), HasSubstr("weight_decay is nan"));
+  EXPECT_THAT(rmsprop({.momentum = -1}), HasSubstr("momentum is -1"));
+  const auto adagrad = [](const AdagradOptions& o) { return ErrorOfOptions<Adagrad>(o); };
+  EXPECT_THAT(adagrad({.lr = -1}), HasSubstr("lr is -1"));
+  EXPECT_THAT(adagrad({.lr_decay = -1}), HasSubstr("lr_decay is -1"));
+  EXPECT_THAT(adagrad({.weight_decay = -1}), HasSubstr("weight_decay is -1"));
+  EXPECT_THAT(adagrad({.initial_accumulator_value = -1}),
+              HasSubstr("initial_accumulator_value is -1"));
+  EXPECT_THAT(adagrad({.epsilon = -1}), HasSubstr("epsilon is -1"));
+}
+
+// The options of PyTorch's constructors, by their defaults.
+TEST(Optimizer, DefaultsArePyTorchs) {
+  EXPECT_EQ(SgdOptions().lr, 1e-3);
+  EXPECT_EQ(AdamOptions().weight_decay, 0);
+  EXPECT_EQ(AdamWOptions().weight_decay, 1e-2);
+  EXPECT_EQ(RmspropOptions().lr, 1e-2);
+  EXPECT_EQ(RmspropOptions().alpha, 0.99);
+  EXPECT_EQ(AdagradOptions().lr, 1e-2);
+  EXPECT_EQ(AdagradOptions().epsilon, 1e-10);
+}
+
+TEST(Optimizer, RulesStandInForRatesAndMomenta) {
+  const Tensor a = Leaf({1}), b = Leaf({1});
+  Sgd sgd({{NamedTensors{{"a", a}}, {.lr = 0.5}},
+           {NamedTensors{{"b", b}}, {.lr = 0.25, .momentum = 0.5}}});
+  sgd.SetLearningRateRule([](size_t group, double lr) { return group == 0 ? 1 : 2 * lr; });
+  EXPECT_EQ(sgd.LearningRate(0), 1);
+  EXPECT_EQ(sgd.LearningRate(1), 0.5);
+  EXPECT_EQ(sgd.BaseLearningRate(1), 0.25);
+  sgd.SetMomentumRule([](size_t, double momentum) { return momentum / 2; });
+  EXPECT_EQ(*sgd.Momentum(1), 0.25);
+  EXPECT_EQ(*sgd.BaseMomentum(1), 0.5);
+  for (int step = 0; step < 2; ++step) {
+    SetGradient(b, {1});
+    sgd.Step();
+  }
+  EXPECT_EQ(b.Item<double>(), 1 - 0.5 - 0.5 * 1.25);
+  sgd.SetLearningRateRule(nullptr);
+  EXPECT_EQ(sgd.LearningRate(0), 0.5);
+  // What a rule gives is checked as an option is, before anything changes.
+  sgd.SetMomentumRule([](size_t, double) { return -1.0; });
+  EXPECT_THAT(ErrorOf([&] { sgd.Step(); }), HasSubstr("Sgd: momentum is -1"));
+  EXPECT_THROW(sgd.LearningRate(2), Error);
+  EXPECT_THROW(sgd.Momentum(2), Error);
+
+  AdamW adamw({{"a", a}}, {.beta1 = 0.8});
+  EXPECT_EQ(*adamw.Momentum(), 0.8);
+  Adagrad adagrad({{"a", a}});
+  EXPECT_FALSE(adagrad.Momentum().has_value());
+  EXPECT_THAT(ErrorOf([&] { adagrad.SetMomentumRule([](size_t, double m) { return m; }); }),
+              HasSubstr("Adagrad::SetMomentumRule: this optimizer has no momentum"));
+}
+
+TEST(Optimizer, MaximizeClimbs) {
+  const auto check = [](auto make) {
+    const Tensor up = Leaf({1, -2}), down = Leaf({1, -2});
+    auto climbing = make(up, true), descending = make(down, false);
+    for (int step = 0; step < 3; ++step) {
+      SetGradient(up, {-0.5, 1.0 + step});
+      SetGradient(down, {0.5, -1.0 - step});
+      climbing->Step();
+      descending->Step();
+    }
+    EXPECT_EQ(up.ToVector<double>(), down.ToVector<double>());
+  };
+  check([](const Tensor& w, bool maximize) {
+    return std::make_unique<Adam>(NamedTensors{{"w", w}},
+                                  AdamOptions{.weight_decay = 0.1, .maximize = maximize});
+  });
+  check([](const Tensor& w, bool maximize) {
+    return std::make_unique<Rmsprop>(NamedTensors{{"w", w}},
+                                     RmspropOptions{.centered = true, .maximize = maximize});
+  });
+  check([](const Tensor& w, bool maximize) {
+    return std::make_unique<Adagrad>(NamedTensors{{"w", w}}, AdagradOptions{.maximize = maximize});
+  });
+}
+
+TEST(Optimizer, StateIsMadeWhenAnOptionAsksForIt) {
+  const Tensor w = Leaf({1, 2});
+  Adam adam({{"w", w}});
+  SetGradient(w, {1, 1});
+  adam.Step();
+  EXPECT_FALSE(adam.SaveState().tensors.Contains("w.max_exp_avg_sq"));
+  adam.options().amsgrad = true;
+  adam.Step();
+  EXPECT_TRUE(adam.SaveState().tensors.Contains("w.max_exp_avg_sq"));
+
+  Rmsprop rmsprop({{"w", w}});
+  rmsprop.Step();
+  EXPECT_THAT(rmsprop.SaveState().tensors.Names(), ElementsAre("w.square_avg"));
+  rmsprop.options().momentum = 0.5;
+  rmsprop.options().centered = true;
+  rmsprop.Step();
+  EXPECT_THAT(rmsprop.SaveState().tensors.Names(),
+              ElementsAre("w.square_avg", "w.momentum_buffer", "w.grad_avg"));
+
+  Adagrad adagrad({{"w", w}}, {.initial_accumulator_value = 0.5});
+  adagrad.Step();
+  EXPECT_THAT(adagrad.SaveState().tensors.At("w.sum").ToVector<double>(), ElementsAre(1.5, 1.5));
 }
 
 TEST(Optimizer, ZeroGrad) {
@@ -246,6 +375,32 @@ TEST(OptimizerState, ResumesExactly) {
   CheckResume<AdamW>(AdamWOptions{.lr = 0.1});
   CheckResume<Sgd>(SgdOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5});
   CheckResume<Sgd>(SgdOptions{.lr = 0.1});
+  CheckResume<AdamW>(AdamWOptions{.lr = 0.1, .amsgrad = true});
+  CheckResume<Adam>(AdamOptions{.lr = 0.1, .weight_decay = 0.1});
+  CheckResume<Adam>(AdamOptions{.lr = 0.1, .amsgrad = true});
+  CheckResume<Rmsprop>(RmspropOptions{.lr = 0.1});
+  CheckResume<Rmsprop>(RmspropOptions{.lr = 0.1, .momentum = 0.9, .centered = true});
+  CheckResume<Adagrad>(
+      AdagradOptions{.lr = 0.1, .lr_decay = 0.5, .initial_accumulator_value = 0.25});
+}
+
+TEST(OptimizerState, AsksForTheStateOfItsOptionsOnly) {
+  const Tensor w = Leaf({1});
+  Rmsprop with({{"w", w}}, {.momentum = 0.9, .centered = true}), without({{"w", w}});
+  Train(with, 0, 2);
+  Train(without, 0, 2);
+  // What is not used is kept.
+  OptimizerState full = Copied(with.SaveState()), part = Copied(without.SaveState());
+  without.LoadState(full);
+  EXPECT_TRUE(without.SaveState().tensors.Contains("w.grad_avg"));
+  const std::string message = ErrorOf([&] { with.LoadState(part); });
+  EXPECT_THAT(message, HasSubstr("w.momentum_buffer is missing"));
+  EXPECT_THAT(message, HasSubstr("w.grad_avg is missing"));
+  Adam amsgrad({{"w", w}}, {.amsgrad = true}), adam({{"w", w}});
+  Train(adam, 0, 1);
+  EXPECT_THAT(ErrorOf([&] { amsgrad.LoadState(adam.SaveState()); }),
+              HasSubstr("w.max_exp_avg_sq is missing"));
+  EXPECT_THAT(ErrorOf([&] { adam.LoadState(full); }), HasSubstr("w.square_avg is unknown here"));
 }
 
 TEST(OptimizerState, LoadCopies) {

@@ -3,65 +3,71 @@
 
 #include "lockstep/nn/optim/schedule.h"
 
-#include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep::optim {
+namespace {
 
-ScheduleFunction WarmupCosine(const WarmupCosineOptions& options) {
-  if (options.warmup_steps < 0 || options.total_steps < 1 ||
-      options.warmup_steps > options.total_steps ||
-      !(options.final_fraction >= 0 && options.final_fraction <= 1)) {
-    throw InvalidArgumentError(absl::StrCat(
-        "WarmupCosine: warmup_steps ", options.warmup_steps, ", total_steps ", options.total_steps,
-        ", final_fraction ", options.final_fraction,
-        "; steps are not negative, the warm-up is part of a total of at least 1, and the fraction "
-        "is within [0, 1]"));
+void CheckValue(absl::string_view what, double value, int64_t step, size_t group) {
+  if (!(value >= 0) || std::isinf(value)) {
+    throw InvalidArgumentError(absl::StrCat("Schedule: the ", what, " of group ", group,
+                                            " at step ", step, " is ", value,
+                                            "; a schedule gives finite numbers, not negative"));
   }
-  return [options](int64_t step) {
-    const auto warmup = static_cast<double>(options.warmup_steps);
-    if (step < options.warmup_steps) return static_cast<double>(step + 1) / warmup;
-    if (step >= options.total_steps) return options.final_fraction;
-    constexpr double kPi = 3.14159265358979323846;
-    const double progress =
-        (static_cast<double>(step) - warmup) / (static_cast<double>(options.total_steps) - warmup);
-    return options.final_fraction +
-           (1 - options.final_fraction) * 0.5 * (1 + std::cos(kPi * progress));
-  };
 }
 
-ScheduleFunction MultiStep(std::vector<int64_t> milestones, double gamma) {
-  bool rising = milestones.empty() || milestones[0] >= 0;
-  for (size_t i = 1; i < milestones.size(); ++i) rising &= milestones[i] > milestones[i - 1];
-  if (!rising || !(gamma > 0) || std::isinf(gamma)) {
-    throw InvalidArgumentError(absl::StrCat("MultiStep: milestones [",
-                                            absl::StrJoin(milestones, ", "), "], gamma ", gamma,
-                                            "; milestones are not negative and rise, and gamma is "
-                                            "above 0"));
-  }
-  return [milestones = std::move(milestones), gamma](int64_t step) {
-    const auto passed = std::upper_bound(milestones.begin(), milestones.end(), step);
-    return std::pow(gamma, static_cast<double>(passed - milestones.begin()));
+}  // namespace
+
+ScheduleFunction::Value ScheduleFunction::FromFactor(std::function<double(int64_t)> factor) {
+  if (factor == nullptr) return nullptr;
+  return [factor = std::move(factor)](int64_t step, size_t, double base) {
+    return base * factor(step);
   };
 }
 
 Schedule::Schedule(Optimizer* optimizer, ScheduleFunction function)
     : optimizer_(optimizer), function_(std::move(function)) {
-  if (optimizer_ == nullptr || function_ == nullptr) {
+  if (optimizer_ == nullptr || function_.empty()) {
     throw InvalidArgumentError(absl::StrCat(
         "Schedule: the ", optimizer_ == nullptr ? "optimizer" : "function", " is null"));
+  }
+  if (function_.group_count() != 0 && function_.group_count() != optimizer_->GroupCount()) {
+    throw InvalidArgumentError(absl::StrCat(
+        "Schedule: the function is for ", function_.group_count(), " groups and the optimizer has ",
+        optimizer_->GroupCount(), "; give one value for each group, or one for all"));
+  }
+  if (function_.changes_momentum() && !optimizer_->BaseMomentum().has_value()) {
+    throw InvalidArgumentError(
+        "Schedule: the function changes the momentum, and the optimizer has none; leave it out "
+        "(OneCycleLr: cycle_momentum = false)");
   }
   MoveTo(0);
 }
 
 void Schedule::MoveTo(int64_t step) {
-  const double factor = function_(step);
-  optimizer_->SetLearningRateFactor(factor);
+  for (size_t group = 0; group < optimizer_->GroupCount(); ++group) {
+    CheckValue("learning rate",
+               function_.LearningRate(step, group, optimizer_->BaseLearningRate(group)), step,
+               group);
+    if (!function_.changes_momentum()) continue;
+    CheckValue("momentum", function_.Momentum(step, group, *optimizer_->BaseMomentum(group)), step,
+               group);
+  }
+  // Copies, so that the rules outlive the schedule.
+  optimizer_->SetLearningRateRule([function = function_, step](size_t group, double base) {
+    return function.LearningRate(step, group, base);
+  });
+  if (function_.changes_momentum()) {
+    optimizer_->SetMomentumRule([function = function_, step](size_t group, double base) {
+      return function.Momentum(step, group, base);
+    });
+  } else {
+    optimizer_->SetMomentumRule(nullptr);
+  }
   step_ = step;
 }
 

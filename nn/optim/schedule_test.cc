@@ -7,10 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/nn/optim/adagrad.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/optim/schedules/cosine.h"
+#include "lockstep/nn/optim/schedules/decay.h"
+#include "lockstep/nn/optim/schedules/one_cycle.h"
 #include "lockstep/nn/optim/sgd.h"
 #include "lockstep/tensor/ops.h"
 
@@ -40,9 +45,6 @@ TEST(WarmupCosine, RefusesBadOptions) {
   EXPECT_THROW(WarmupCosine({.warmup_steps = -1, .total_steps = 3}), Error);
   EXPECT_THROW(WarmupCosine({.warmup_steps = 4, .total_steps = 3}), Error);
   EXPECT_THROW(WarmupCosine({.total_steps = 3, .final_fraction = 1.5}), Error);
-  EXPECT_THROW(MultiStep({3, 3}, 0.1), Error);
-  EXPECT_THROW(MultiStep({-1}, 0.1), Error);
-  EXPECT_THROW(MultiStep({1}, 0), Error);
 }
 
 // https://github.com/pytorch/pytorch/issues/65342: the learning rate jumps on resume, depending on
@@ -79,7 +81,7 @@ TEST(Schedule, Issue65342AnyLoadOrderGivesTheUninterruptedRates) {
 
 TEST(Schedule, MultiStepResumesAtItsMilestones) {
   Sgd optimizer({{"w", Leaf()}}, {.lr = 100});
-  Schedule schedule(&optimizer, MultiStep({2, 6}, 0.1));
+  Schedule schedule(&optimizer, MultiStepLr({2, 6}, 0.1));
   OptimizerState state;
   state.numbers["step"] = 4;
   schedule.LoadState(state);
@@ -91,7 +93,7 @@ TEST(Schedule, MultiStepResumesAtItsMilestones) {
 
 TEST(Schedule, ChangedBaseRatesCount) {
   AdamW optimizer({{"w", Leaf()}}, {.lr = 1});
-  Schedule schedule(&optimizer, MultiStep({1}, 0.5));
+  Schedule schedule(&optimizer, MultiStepLr({1}, 0.5));
   schedule.Step();
   optimizer.options().lr = 8;
   EXPECT_DOUBLE_EQ(optimizer.LearningRate(), 4);
@@ -99,7 +101,7 @@ TEST(Schedule, ChangedBaseRatesCount) {
 
 TEST(Schedule, RefusesWhatIsNotItsState) {
   Sgd optimizer({{"w", Leaf()}}, {.lr = 1});
-  Schedule schedule(&optimizer, MultiStep({1}, 0.5));
+  Schedule schedule(&optimizer, MultiStepLr({1}, 0.5));
   schedule.Step();
   OptimizerState bad;
   EXPECT_THROW(schedule.LoadState(bad), Error);
@@ -108,9 +110,52 @@ TEST(Schedule, RefusesWhatIsNotItsState) {
   bad.numbers = {{"step", 3}, {"w.step", 3}};
   EXPECT_THROW(schedule.LoadState(bad), Error);
   EXPECT_EQ(schedule.step(), 1);
-  EXPECT_THROW(Schedule(nullptr, MultiStep({1}, 0.5)), Error);
-  EXPECT_THROW(Schedule(&optimizer, nullptr), Error);
+  EXPECT_THROW(Schedule(nullptr, MultiStepLr({1}, 0.5)), Error);
+  EXPECT_THROW(Schedule(&optimizer, std::function<double(int64_t)>()), Error);
   EXPECT_THROW(Schedule(&optimizer, [](int64_t) { return -1.0; }), Error);
+}
+
+TEST(Schedule, AFunctionOfTheStepIsAFactor) {
+  Sgd optimizer(
+      {{NamedTensors{{"a", Leaf()}}, {.lr = 2}}, {NamedTensors{{"b", Leaf()}}, {.lr = 4}}});
+  Schedule schedule(&optimizer,
+                    [](int64_t step) { return 1.0 / (1.0 + static_cast<double>(step)); });
+  schedule.Step();
+  EXPECT_EQ(optimizer.LearningRate(0), 1);
+  EXPECT_EQ(optimizer.LearningRate(1), 2);
+}
+
+TEST(Schedule, ARefusedStepChangesNothing) {
+  Sgd optimizer({{"w", Leaf()}}, {.lr = 1});
+  Schedule schedule(&optimizer, [](int64_t step) { return step < 2 ? 0.5 : NAN; });
+  schedule.Step();
+  EXPECT_THROW(schedule.Step(), Error);
+  EXPECT_EQ(schedule.step(), 1);
+  EXPECT_EQ(optimizer.LearningRate(), 0.5);
+}
+
+TEST(Schedule, RulesOutliveIt) {
+  Sgd optimizer({{"w", Leaf()}}, {.lr = 1});
+  { Schedule schedule(&optimizer, MultiStepLr({0}, 0.5)); }
+  EXPECT_EQ(optimizer.LearningRate(), 0.5);
+}
+
+TEST(Schedule, ChangesMomentaAndTheNextOneDoesNot) {
+  AdamW optimizer({{"w", Leaf()}}, {.lr = 1, .beta1 = 0.5});
+  Schedule cycle(&optimizer, OneCycleLr({.total_steps = 10}));
+  EXPECT_EQ(*optimizer.Momentum(), 0.95);
+  EXPECT_NEAR(optimizer.LearningRate(), 1.0 / 25, 1e-12);
+  EXPECT_EQ(optimizer.options().beta1, 0.5);
+  Schedule plain(&optimizer, MultiStepLr({1}, 0.5));
+  EXPECT_EQ(*optimizer.Momentum(), 0.5);
+}
+
+TEST(Schedule, RefusesWhatTheOptimizerDoesNotHave) {
+  Adagrad adagrad({{"w", Leaf()}});
+  EXPECT_THROW(Schedule(&adagrad, OneCycleLr({.total_steps = 10})), Error);
+  Schedule rates_only(&adagrad, OneCycleLr({.total_steps = 10, .cycle_momentum = false}));
+  Sgd sgd({{"w", Leaf()}});
+  EXPECT_THROW(Schedule(&sgd, OneCycleLr({.total_steps = 10, .max_lr = {1, 2}})), Error);
 }
 
 }  // namespace

@@ -14,10 +14,10 @@
 #ifndef LOCKSTEP_NN_OPTIM_SGD_H_
 #define LOCKSTEP_NN_OPTIM_SGD_H_
 
-#include <cstddef>
 #include <vector>
 
 #include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/nn/optim/optimizer_of.h"
 
 namespace lockstep::optim {
 
@@ -30,7 +30,7 @@ struct SgdOptions {
   bool maximize = false;
 };
 
-class Sgd : public Optimizer {
+class Sgd : public OptimizerOf<SgdOptions> {
  public:
   // Throw InvalidArgument for options out of range, no parameters, and parameters that repeat or
   // are not floating-point leaves.
@@ -38,14 +38,6 @@ class Sgd : public Optimizer {
   explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups);
 
   void Step() override;
-
-  // Throw OutOfRange.
-  SgdOptions& options(size_t group = 0);
-  double LearningRate(size_t group = 0) const override;
-  size_t GroupCount() const override { return options_.size(); }
-
- private:
-  std::vector<SgdOptions> options_;
 };
 
 }  // namespace lockstep::optim

@@ -1,7 +1,7 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Norms, losses, softmax and optimizer steps on one thread: bytes that the op must read and write,
+// Norms, losses and softmax on one thread: bytes that the op must read and write,
 // each once, a second, beside memcpy of as many bytes. Sizes: the activations of a small GPT
 // [384, 128], which stay in the cache, and [16384, 768], which do not.
 #include <cstdint>
@@ -88,14 +88,6 @@ void BM_CrossEntropyBackward(benchmark::State& state) {
   SetBytes(state, 2);
 }
 
-void BM_AdamWStep(benchmark::State& state) {
-  SetIntraOpThreads(1);
-  const Tensor p[] = {RandomNormal(ShapeOf(state))}, g[] = {RandomNormal(ShapeOf(state))};
-  const Tensor m[] = {Zeros(ShapeOf(state))}, v[] = {Zeros(ShapeOf(state))};
-  for (auto _ : state) AdamWStep(p, g, m, v, {});
-  SetBytes(state, 7);
-}
-
 void BM_GlobalNorm(benchmark::State& state) {
   SetIntraOpThreads(1);
   const Tensor x[] = {RandomNormal(ShapeOf(state))};
@@ -112,7 +104,6 @@ BENCHMARK(BM_LayerNorm)->Apply(Sizes);
 BENCHMARK(BM_LayerNormBackward)->Apply(Sizes);
 BENCHMARK(BM_CrossEntropy)->Apply(Sizes);
 BENCHMARK(BM_CrossEntropyBackward)->Apply(Sizes);
-BENCHMARK(BM_AdamWStep)->Apply(Sizes);
 BENCHMARK(BM_GlobalNorm)->Apply(Sizes);
 
 }  // namespace

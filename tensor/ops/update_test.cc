@@ -24,52 +24,62 @@ const List& Two() {
   return *kTwo;
 }
 
-TEST(AdamWStepTest, PassesListsAndScalars) {
+TEST(AdamStepTest, PassesListsAndScalars) {
   Recorder recorder;
-  AdamWStep(Two(), Two(), Two(), Two(),
-            {.lr = 0.1,
-             .beta1 = 0.8,
-             .beta2 = 0.95,
-             .epsilon = 1e-6,
-             .weight_decay = 0.02,
-             .step = 7,
-             .maximize = true});
-  ASSERT_EQ(recorder.Ops(), "AdamWStep");
-  EXPECT_EQ(recorder.calls()[0].inputs.size(), 8u);
-  EXPECT_EQ(recorder.calls()[0].attributes, "{maximize=true}");
+  AdamStep(Two(), Two(), Two(), Two(), {},
+           {.lr = 0.1,
+            .beta1 = 0.8,
+            .beta2 = 0.95,
+            .epsilon = 1e-6,
+            .weight_decay = 0.02,
+            .step = 7,
+            .decoupled_decay = true,
+            .maximize = true});
+  ASSERT_EQ(recorder.Ops(), "AdamStep");
+  EXPECT_EQ(recorder.calls()[0].inputs.size(), 10u);
+  EXPECT_FALSE(recorder.calls()[0].inputs[8].defined());
+  EXPECT_EQ(recorder.calls()[0].attributes, "{decoupled_decay=true, amsgrad=false, maximize=true}");
   std::vector<double> scalars;
   for (const Scalar& scalar : recorder.calls()[0].scalars) scalars.push_back(scalar.AsDouble());
   EXPECT_EQ(scalars, (std::vector<double>{0.1, 0.8, 0.95, 1e-6, 0.02, 7}));
+  AdamStep(Two(), Two(), Two(), Two(), Two(), {.amsgrad = true});
+  EXPECT_TRUE(recorder.calls()[1].inputs[9].defined());
+  EXPECT_EQ(recorder.calls()[1].attributes,
+            "{decoupled_decay=false, amsgrad=true, maximize=false}");
   recorder.Clear();
-  AdamWStep({}, {}, {}, {}, {});
+  AdamStep({}, {}, {}, {}, {}, {});
   EXPECT_EQ(recorder.Ops(), "");
 }
 
-TEST(AdamWStepTest, RefusesListsThatDoNotMatch) {
+TEST(AdamStepTest, RefusesListsThatDoNotMatch) {
   const List one{Meta({3, 5})};
-  ExpectInvalid("AdamWStep: gradients has 1 tensors and parameters has 2",
-                [&] { AdamWStep(Two(), one, Two(), Two(), {}); });
-  ExpectInvalid("exp_avg_sqs has 1 tensors", [&] { AdamWStep(Two(), Two(), Two(), one, {}); });
-  ExpectInvalid("AdamWStep: gradients[1] is undefined", [&] {
-    AdamWStep(Two(), List{Meta({3, 5}), Tensor()}, Two(), Two(), {});
+  ExpectInvalid("AdamStep: gradients has 1 tensors and parameters has 2",
+                [&] { AdamStep(Two(), one, Two(), Two(), {}, {}); });
+  ExpectInvalid("exp_avg_sqs has 1 tensors", [&] { AdamStep(Two(), Two(), Two(), one, {}, {}); });
+  ExpectInvalid("max_exp_avg_sqs has 0 tensors",
+                [&] { AdamStep(Two(), Two(), Two(), Two(), {}, {.amsgrad = true}); });
+  ExpectInvalid("2 max_exp_avg_sqs are given, but amsgrad is off; pass an empty list",
+                [&] { AdamStep(Two(), Two(), Two(), Two(), Two(), {}); });
+  ExpectInvalid("AdamStep: gradients[1] is undefined", [&] {
+    AdamStep(Two(), List{Meta({3, 5}), Tensor()}, Two(), Two(), {}, {});
   });
   ExpectInvalid("parameters[1] has shape [] and gradients[1] has [1]", [&] {
-    AdamWStep(Two(), List{Meta({3, 5}), Meta({1})}, Two(), Two(), {});
+    AdamStep(Two(), List{Meta({3, 5}), Meta({1})}, Two(), Two(), {}, {});
   });
   ExpectInvalid("parameters[0] has dtype float32 and exp_avgs[0] has float64", [&] {
-    AdamWStep(one, one, List{Meta({3, 5}, DType::kFloat64)}, one, {});
+    AdamStep(one, one, List{Meta({3, 5}, DType::kFloat64)}, one, {}, {});
   });
   ExpectInvalid("gradients[0] is on cpu:0 and parameters[0] on meta; call once for each device",
                 [&] {
-                  AdamWStep(one, List{Empty({3, 5})}, one, one, {});
+                  AdamStep(one, List{Empty({3, 5})}, one, one, {}, {});
                 });
   const List half{Meta({3, 5}, DType::kBFloat16)};
-  AdamWStep(half, half, one, one, {});  // float32 state of a bfloat16 parameter
+  AdamStep(half, half, one, one, {}, {});  // float32 state of a bfloat16 parameter
 }
 
-TEST(AdamWStepTest, RefusesNumbers) {
-  const auto step = [](const AdamWStepOptions& options) {
-    return [options] { AdamWStep(Two(), Two(), Two(), Two(), options); };
+TEST(AdamStepTest, RefusesNumbers) {
+  const auto step = [](const AdamStepOptions& options) {
+    return [options] { AdamStep(Two(), Two(), Two(), Two(), {}, options); };
   };
   ExpectInvalid("lr -1", step({.lr = -1}));
   ExpectInvalid("lr nan", step({.lr = std::nan("")}));
@@ -78,6 +88,71 @@ TEST(AdamWStepTest, RefusesNumbers) {
   ExpectInvalid("epsilon -1", step({.epsilon = -1}));
   ExpectInvalid("weight_decay -1", step({.weight_decay = -1}));
   ExpectInvalid("step 0 must be at least 1", step({.step = 0}));
+}
+
+TEST(RmspropStepTest, ListsAreOptional) {
+  Recorder recorder;
+  RmspropStep(Two(), Two(), Two(), {}, {}, {.lr = 0.1});
+  EXPECT_EQ(recorder.calls()[0].inputs.size(), 10u);
+  EXPECT_FALSE(recorder.calls()[0].inputs[6].defined());
+  EXPECT_FALSE(recorder.calls()[0].inputs[9].defined());
+  RmspropStep(Two(), Two(), Two(), {}, Two(), {.centered = true});
+  EXPECT_FALSE(recorder.calls()[1].inputs[6].defined());
+  EXPECT_TRUE(recorder.calls()[1].inputs[8].defined());
+  EXPECT_EQ(recorder.calls()[1].attributes, "{use_momentum=false, centered=true, maximize=false}");
+  RmspropStep(Two(), Two(), Two(), Two(), {}, {.alpha = 1, .momentum = 0.5, .maximize = true});
+  EXPECT_TRUE(recorder.calls()[2].inputs[7].defined());
+  EXPECT_EQ(recorder.calls()[2].scalars[4].AsDouble(), 0.5);
+  RmspropStep({}, {}, {}, {}, {}, {});
+  EXPECT_EQ(recorder.calls().size(), 3u);
+}
+
+TEST(RmspropStepTest, Refuses) {
+  const auto step = [](const RmspropStepOptions& options) {
+    return [options] { RmspropStep(Two(), Two(), Two(), {}, {}, options); };
+  };
+  ExpectInvalid("lr inf", step({.lr = INFINITY}));
+  ExpectInvalid("alpha 1.5 is not in [0, 1]", step({.alpha = 1.5}));
+  ExpectInvalid("epsilon -1", step({.epsilon = -1}));
+  ExpectInvalid("weight_decay -1", step({.weight_decay = -1}));
+  ExpectInvalid("momentum -1", step({.momentum = -1}));
+  ExpectInvalid("momenta has 0 tensors", step({.momentum = 0.9}));
+  ExpectInvalid("grad_avgs has 0 tensors", step({.centered = true}));
+  ExpectInvalid("2 grad_avgs are given, but centered is off",
+                [] { RmspropStep(Two(), Two(), Two(), {}, Two(), {}); });
+  ExpectInvalid("2 momenta are given, but momentum is 0",
+                [] { RmspropStep(Two(), Two(), Two(), Two(), {}, {}); });
+}
+
+TEST(AdagradStepTest, PassesAndRefuses) {
+  Recorder recorder;
+  AdagradStep(Two(), Two(), Two(), {.lr_decay = 0.5, .step = 3});
+  EXPECT_EQ(recorder.calls()[0].inputs.size(), 6u);
+  EXPECT_EQ(recorder.calls()[0].scalars[1].AsDouble(), 0.5);
+  EXPECT_EQ(recorder.calls()[0].scalars[4].AsDouble(), 3);
+  AdagradStep({}, {}, {}, {});
+  EXPECT_EQ(recorder.calls().size(), 1u);
+  const auto step = [](const AdagradStepOptions& options) {
+    return [options] { AdagradStep(Two(), Two(), Two(), options); };
+  };
+  ExpectInvalid("lr -1", step({.lr = -1}));
+  ExpectInvalid("lr_decay -1", step({.lr_decay = -1}));
+  ExpectInvalid("epsilon nan", step({.epsilon = std::nan("")}));
+  ExpectInvalid("weight_decay -1", step({.weight_decay = -1}));
+  ExpectInvalid("step 0 must be at least 1", step({.step = 0}));
+  ExpectInvalid("sums has 0 tensors", [] { AdagradStep(Two(), Two(), {}, {}); });
+}
+
+TEST(LerpIntoTest, PassesAndRefuses) {
+  Recorder recorder;
+  LerpInto(Two(), Two(), 0.25);
+  EXPECT_EQ(recorder.calls()[0].inputs.size(), 4u);
+  EXPECT_EQ(recorder.calls()[0].scalars[0].AsDouble(), 0.25);
+  LerpInto({}, {}, 0.25);
+  EXPECT_EQ(recorder.calls().size(), 1u);
+  ExpectInvalid("weight 1.5 is not in [0, 1]", [] { LerpInto(Two(), Two(), 1.5); });
+  ExpectInvalid("weight nan", [] { LerpInto(Two(), Two(), std::nan("")); });
+  ExpectInvalid("sources has 0 tensors", [] { LerpInto(Two(), {}, 0.5); });
 }
 
 TEST(SgdStepTest, MomentumIsOptional) {
