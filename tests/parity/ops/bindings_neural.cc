@@ -25,6 +25,12 @@ Results Attention(TensorSpan x, const json& a) {
   if (x.size() > 3) options.mask = x[3];
   options.causal = Get(a, "causal", false);
   if (a.contains("scale")) options.scale = a["scale"].get<double>();
+  Generator generator;
+  if (a.contains("p")) {
+    generator = GeneratorOf(a);
+    options.dropout_p = a["p"];
+    options.generator = &generator;
+  }
   return {ScaledDotProductAttention(x[0], x[1], x[2], options)};
 }
 

@@ -226,7 +226,7 @@ def reductions():
         dtypes = FLOATS if op == "Mean" else ALL
         layouts = ("dense", "transposed", "reversed", "sliced", "expanded", "offset")
         for i, args in enumerate(DIMS):
-            for layout in {layouts[i % 6], layouts[(i + 1) % 6]}:
+            for layout in (layouts[i % 6], layouts[(i + 1) % 6]):
                 cases.append(Case(op, f"{i}_{layout}", [["grid" if exact else "unit", [3, 5, 4],
                                                          layout]], args, dtypes, near=near))
         for dim in (0, 1):
@@ -314,6 +314,8 @@ def contractions():
     # The first column is seen by all: rows that see nothing differ on purpose (docs/numerics.md).
     attention("mask", 4, 6, 4, 4, [["first_column", [4, 6], "dense", "bool"]])
     attention("no_rows", 0, 3, 2, 2)
+    attention("dropout", 5, 7, 4, 3, p=0.4, seed=14, stream=2**16)
+    attention("dropout_causal", 6, 6, 4, 4, causal=True, p=0.2, seed=15, stream=2**16 + 1)
     attention("longer", 19, 35, 7, 9, causal=False)
     return cases
 

@@ -87,7 +87,8 @@ def _attention(x, a):
         mask = x[3]
         scores = (scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool
                   else scores + mask)
-    return scores.softmax(-1) @ v
+    weights = scores.softmax(-1)
+    return (_dropout([weights], a) if "p" in a else weights) @ v
 
 
 def _self_attention(x, a):
