@@ -9,7 +9,8 @@
 //   g += weight_decay * p;  s += g^2;  p -= lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + epsilon)
 //
 // One AdagradStep call updates a whole group. State by parameter: "sum", which begins at
-// initial_accumulator_value, and the number of steps. There is no momentum for a schedule to change.
+// initial_accumulator_value, and the number of steps. There is no momentum for a schedule to
+// change.
 #ifndef LOCKSTEP_NN_OPTIM_ADAGRAD_H_
 #define LOCKSTEP_NN_OPTIM_ADAGRAD_H_
 

@@ -12,8 +12,9 @@
 // The decay is an L2 penalty: it passes through the moments. AdamW (adamw.h) decays the parameter
 // itself. With amsgrad the largest v so far divides.
 //
-// One AdamStep call updates a whole group. State by parameter: "exp_avg", "exp_avg_sq", with amsgrad
-// "max_exp_avg_sq", and the number of steps, which begins when the parameter first has a gradient.
+// One AdamStep call updates a whole group. State by parameter: "exp_avg", "exp_avg_sq", with
+// amsgrad "max_exp_avg_sq", and the number of steps, which begins when the parameter first has a
+// gradient.
 #ifndef LOCKSTEP_NN_OPTIM_ADAM_H_
 #define LOCKSTEP_NN_OPTIM_ADAM_H_
 

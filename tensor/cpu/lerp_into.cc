@@ -30,7 +30,8 @@ void LerpChunk(double lerp_weight, const UpdateOperands& o, int64_t begin, int64
     const hn::ScalableTag<C> d;
     // torch.lerp starts from the nearer end.
     const bool from_destination = lerp_weight < 0.5;
-    const auto weight = hn::Set(d, static_cast<C>(from_destination ? lerp_weight : lerp_weight - 1));
+    const auto weight =
+        hn::Set(d, static_cast<C>(from_destination ? lerp_weight : lerp_weight - 1));
     const auto lerp = [&](auto to, auto from) HWY_ATTR {
       return hn::MulAdd(weight, hn::Sub(from, to), from_destination ? to : from);
     };

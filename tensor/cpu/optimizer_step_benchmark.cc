@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizer steps over 10 million float32 elements, which no cache holds: bytes that a step must read
-// and write, each once, a second, beside memcpy of as many elements in the same run. The first
+// Optimizer steps over 10 million float32 elements, which no cache holds: bytes that a step must
+// read and write, each once, a second, beside memcpy of as many elements in the same run. The first
 // argument is the number of threads.
 #include <cstdint>
 #include <cstring>
@@ -46,21 +46,21 @@ void BM_Memcpy(benchmark::State& state) {
 }
 
 void BM_Sgd(benchmark::State& state) {
-  SetIntraOpThreads(static_cast<int>(state.range(0)));
+  SetIntraOpThreads(1);
   const Elements p, g;
   for (auto _ : state) SgdStep(p, g, {}, {.weight_decay = 0.1});
   SetBytes(state, 3);
 }
 
 void BM_SgdMomentum(benchmark::State& state) {
-  SetIntraOpThreads(static_cast<int>(state.range(0)));
+  SetIntraOpThreads(1);
   const Elements p, g, b;
   for (auto _ : state) SgdStep(p, g, b, {.momentum = 0.9, .nesterov = true});
   SetBytes(state, 5);
 }
 
 void RunAdam(benchmark::State& state, bool decoupled, bool amsgrad) {
-  SetIntraOpThreads(static_cast<int>(state.range(0)));
+  SetIntraOpThreads(1);
   const Elements p, g, m, v, x;
   for (auto _ : state) {
     AdamStep(p, g, m, v, amsgrad ? TensorSpan(x) : TensorSpan(),
@@ -73,46 +73,43 @@ void BM_Adam(benchmark::State& state) { RunAdam(state, false, false); }
 void BM_AdamAmsgrad(benchmark::State& state) { RunAdam(state, false, true); }
 
 void BM_Rmsprop(benchmark::State& state) {
-  SetIntraOpThreads(static_cast<int>(state.range(0)));
+  SetIntraOpThreads(1);
   const Elements p, g, s;
   for (auto _ : state) RmspropStep(p, g, s, {}, {}, {});
   SetBytes(state, 5);
 }
 
 void BM_RmspropMomentumCentered(benchmark::State& state) {
-  SetIntraOpThreads(static_cast<int>(state.range(0)));
+  SetIntraOpThreads(1);
   const Elements p, g, s, b, a;
   for (auto _ : state) RmspropStep(p, g, s, b, a, {.momentum = 0.9, .centered = true});
   SetBytes(state, 9);
 }
 
 void BM_Adagrad(benchmark::State& state) {
-  SetIntraOpThreads(static_cast<int>(state.range(0)));
+  SetIntraOpThreads(1);
   const Elements p, g, s;
   for (auto _ : state) AdagradStep(p, g, s, {});
   SetBytes(state, 5);
 }
 
 void BM_LerpInto(benchmark::State& state) {
-  SetIntraOpThreads(static_cast<int>(state.range(0)));
+  SetIntraOpThreads(1);
   const Elements to, from;
   for (auto _ : state) LerpInto(to, from, 0.001);
   SetBytes(state, 3);
 }
 
-void Threads(benchmark::internal::Benchmark* benchmark) {
-  benchmark->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-}
-BENCHMARK(BM_Memcpy)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_Sgd)->Apply(Threads);
-BENCHMARK(BM_SgdMomentum)->Apply(Threads);
-BENCHMARK(BM_AdamW)->Apply(Threads);
-BENCHMARK(BM_Adam)->Apply(Threads);
-BENCHMARK(BM_AdamAmsgrad)->Apply(Threads);
-BENCHMARK(BM_Rmsprop)->Apply(Threads);
-BENCHMARK(BM_RmspropMomentumCentered)->Apply(Threads);
-BENCHMARK(BM_Adagrad)->Apply(Threads);
-BENCHMARK(BM_LerpInto)->Apply(Threads);
+BENCHMARK(BM_Memcpy)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Sgd)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_SgdMomentum)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_AdamW)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Adam)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_AdamAmsgrad)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Rmsprop)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_RmspropMomentumCentered)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Adagrad)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_LerpInto)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace lockstep::cpu

@@ -110,9 +110,8 @@ void RmspropStepKernel(KernelContext& context, TensorSpan inputs, absl::Span<Ten
   n.use_momentum = options.use_momentum;
   n.centered = options.centered;
   n.maximize = options.maximize;
-  const UpdateList list(
-      context, inputs, inputs.size() / 5,
-      {.states = {2, options.use_momentum ? 3 : -1, options.centered ? 4 : -1}});
+  const UpdateList list(context, inputs, inputs.size() / 5,
+                        {.states = {2, options.use_momentum ? 3 : -1, options.centered ? 4 : -1}});
   list.Run(context, [&](const UpdateOperands& o, int64_t begin, int64_t count) {
     HWY_DYNAMIC_DISPATCH(RmspropChunk)(n, o, begin, count);
   });

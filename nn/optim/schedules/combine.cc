@@ -50,10 +50,10 @@ ScheduleFunction SequentialLr(std::vector<ScheduleFunction> schedules,
   for (size_t i = 0; i < milestones.size(); ++i) {
     rising &= milestones[i] > (i == 0 ? 0 : milestones[i - 1]);
   }
-  RequireOption(rising, "SequentialLr", "milestones",
-                absl::StrCat("[", absl::StrJoin(milestones, ", "), "] for ", schedules.size(),
-                             " schedules"),
-                "they are one fewer than the schedules, above 0, and rise");
+  RequireOption(
+      rising, "SequentialLr", "milestones",
+      absl::StrCat("[", absl::StrJoin(milestones, ", "), "] for ", schedules.size(), " schedules"),
+      "they are one fewer than the schedules, above 0, and rise");
   struct Parts {
     std::vector<ScheduleFunction> schedules;
     std::vector<int64_t> milestones;

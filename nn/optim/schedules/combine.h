@@ -27,8 +27,8 @@ ScheduleFunction SequentialLr(std::vector<ScheduleFunction> schedules,
                               std::vector<int64_t> milestones);
 
 // Each schedule gets what the one before it gives as its `lr` (and momentum): factors multiply. A
-// floor such as CosineAnnealingLr's eta_min is kept by the schedule that has it; PyTorch's recursive
-// form lets the others shrink the part above it only from step to step.
+// floor such as CosineAnnealingLr's eta_min is kept by the schedule that has it; PyTorch's
+// recursive form lets the others shrink the part above it only from step to step.
 ScheduleFunction ChainedLr(std::vector<ScheduleFunction> schedules);
 
 }  // namespace lockstep::optim

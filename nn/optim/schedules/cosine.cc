@@ -25,7 +25,8 @@ double HalfCosine(double from, double to, int64_t step, int64_t period) {
 }  // namespace
 
 ScheduleFunction CosineAnnealingLr(const CosineAnnealingLrOptions& options) {
-  RequireOption(options.t_max >= 1, "CosineAnnealingLr", "t_max", options.t_max, "it is at least 1");
+  RequireOption(options.t_max >= 1, "CosineAnnealingLr", "t_max", options.t_max,
+                "it is at least 1");
   RequireNotNegative("CosineAnnealingLr", "eta_min", options.eta_min);
   return ScheduleFunction([options](int64_t step, size_t, double base) {
     // Whole periods off, so that a late step is as exact as an early one.

@@ -24,8 +24,8 @@ struct OneCycleLrOptions {
   std::vector<double> max_lr = {};
   double pct_start = 0.3;  // the part of the steps that rises
   AnnealStrategy anneal_strategy = AnnealStrategy::kCosine;
-  // Falls from max_momentum to base_momentum while the rate rises, and back. It is the `momentum` of
-  // SGD and RMSprop and the `beta1` of Adam and AdamW; another optimizer needs this off.
+  // Falls from max_momentum to base_momentum while the rate rises, and back. It is the `momentum`
+  // of SGD and RMSprop and the `beta1` of Adam and AdamW; another optimizer needs this off.
   bool cycle_momentum = true;
   double base_momentum = 0.85;
   double max_momentum = 0.95;

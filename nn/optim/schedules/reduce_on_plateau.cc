@@ -27,10 +27,10 @@ void Validate(const Optimizer* optimizer, const ReduceLrOnPlateauOptions& option
   RequireOption(options.cooldown >= 0, kCall, "cooldown", options.cooldown, "it is not negative");
   RequireNotNegative(kCall, "epsilon", options.epsilon);
   for (const double rate : options.min_lr) RequireNotNegative(kCall, "min_lr", rate);
-  RequireOption(options.min_lr.size() <= 1 || options.min_lr.size() == optimizer->GroupCount(),
-                kCall, "the number of min_lr", options.min_lr.size(),
-                absl::StrCat("give one for all groups or one for each of the ",
-                             optimizer->GroupCount()));
+  RequireOption(
+      options.min_lr.size() <= 1 || options.min_lr.size() == optimizer->GroupCount(), kCall,
+      "the number of min_lr", options.min_lr.size(),
+      absl::StrCat("give one for all groups or one for each of the ", optimizer->GroupCount()));
 }
 
 }  // namespace
@@ -74,19 +74,19 @@ void ReduceLrOnPlateau::Step(double metric) {
 
 void ReduceLrOnPlateau::Apply() {
   optimizer_->SetMomentumRule(nullptr);
-  optimizer_->SetLearningRateRule([options = options_, reductions = reductions_](size_t group,
-                                                                                 double rate) {
-    const double floor = options.min_lr.empty()       ? 0
-                         : options.min_lr.size() == 1 ? options.min_lr[0]
-                                                      : options.min_lr.at(group);
-    for (int64_t i = 0; i < reductions; ++i) {
-      const double lower = std::max(rate * options.factor, floor);
-      // Nor would any later reduction be larger.
-      if (!(rate - lower > options.epsilon)) break;
-      rate = lower;
-    }
-    return rate;
-  });
+  optimizer_->SetLearningRateRule(
+      [options = options_, reductions = reductions_](size_t group, double rate) {
+        const double floor = options.min_lr.empty()       ? 0
+                             : options.min_lr.size() == 1 ? options.min_lr[0]
+                                                          : options.min_lr.at(group);
+        for (int64_t i = 0; i < reductions; ++i) {
+          const double lower = std::max(rate * options.factor, floor);
+          // Nor would any later reduction be larger.
+          if (!(rate - lower > options.epsilon)) break;
+          rate = lower;
+        }
+        return rate;
+      });
 }
 
 OptimizerState ReduceLrOnPlateau::SaveState() const {

@@ -45,7 +45,8 @@ TEST(ReduceLrOnPlateau, WaitsForItsPatience) {
 }
 
 TEST(ReduceLrOnPlateau, FloorsByGroup) {
-  Sgd optimizer({{NamedTensors{{"a", Leaf()}}, {.lr = 1}}, {NamedTensors{{"b", Leaf()}}, {.lr = 1}}});
+  Sgd optimizer(
+      {{NamedTensors{{"a", Leaf()}}, {.lr = 1}}, {NamedTensors{{"b", Leaf()}}, {.lr = 1}}});
   ReduceLrOnPlateau schedule(&optimizer, {.factor = 0.1, .patience = 0, .min_lr = {0.5, 0}});
   for (int step = 0; step < 3; ++step) schedule.Step(1);
   EXPECT_EQ(optimizer.LearningRate(0), 0.5);

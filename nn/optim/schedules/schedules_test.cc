@@ -71,7 +71,8 @@ TEST(FactorTest, WarmsUp) {
 }
 
 TEST(FactorTest, LambdasByGroup) {
-  Sgd optimizer({{NamedTensors{{"a", Leaf()}}, {.lr = 2}}, {NamedTensors{{"b", Leaf()}}, {.lr = 4}}});
+  Sgd optimizer(
+      {{NamedTensors{{"a", Leaf()}}, {.lr = 2}}, {NamedTensors{{"b", Leaf()}}, {.lr = 4}}});
   const auto half = [](int64_t) { return 0.5; };
   const auto rising = [](int64_t step) { return static_cast<double>(step); };
   Schedule schedule(&optimizer, LambdaLr({half, rising}));
@@ -122,8 +123,8 @@ TEST(CosineTest, Refuses) {
 }
 
 TEST(OneCycleTest, ReachesItsCorners) {
-  const OneCycleLrOptions options{.total_steps = 20, .pct_start = 0.25, .div_factor = 8,
-                                  .final_div_factor = 16};
+  const OneCycleLrOptions options{
+      .total_steps = 20, .pct_start = 0.25, .div_factor = 8, .final_div_factor = 16};
   const ScheduleFunction f = OneCycleLr(options);
   EXPECT_DOUBLE_EQ(f.LearningRate(0, 0, 4), 0.5);
   EXPECT_DOUBLE_EQ(f.LearningRate(4, 0, 4), 4);
@@ -167,8 +168,9 @@ TEST(OneCycleTest, Refuses) {
               HasSubstr("max_lr is -1"));
   EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .pct_start = 1.5}); }),
               HasSubstr("pct_start is 1.5"));
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .pct_start = 0.75, .three_phase = true}); }),
-              HasSubstr("with three_phase it is at most 0.5"));
+  EXPECT_THAT(
+      ErrorOf([] { OneCycleLr({.total_steps = 5, .pct_start = 0.75, .three_phase = true}); }),
+      HasSubstr("with three_phase it is at most 0.5"));
   EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .base_momentum = 1}); }),
               HasSubstr("base_momentum is 1"));
   EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .max_momentum = -1}); }),
@@ -181,7 +183,8 @@ TEST(OneCycleTest, Refuses) {
 
 TEST(SequentialTest, EachFromItsOwnStart) {
   const ScheduleFunction f = SequentialLr(
-      {LinearLr({.start_factor = 0.5, .total_iters = 4}), ExponentialLr(0.5), ConstantLr()}, {4, 6});
+      {LinearLr({.start_factor = 0.5, .total_iters = 4}), ExponentialLr(0.5), ConstantLr()},
+      {4, 6});
   EXPECT_DOUBLE_EQ(f(0), 0.5);
   EXPECT_DOUBLE_EQ(f(3), 0.875);
   EXPECT_DOUBLE_EQ(f(4), 1);
@@ -200,8 +203,8 @@ TEST(SequentialTest, MomentaOfTheOneThatHasThem) {
 }
 
 TEST(ChainedTest, FactorsMultiply) {
-  const ScheduleFunction f = ChainedLr({ConstantLr({.factor = 0.5, .total_iters = 2}),
-                                        ExponentialLr(0.5), StepLr(3, 0.25)});
+  const ScheduleFunction f = ChainedLr(
+      {ConstantLr({.factor = 0.5, .total_iters = 2}), ExponentialLr(0.5), StepLr(3, 0.25)});
   EXPECT_DOUBLE_EQ(f(1), 0.25);
   EXPECT_DOUBLE_EQ(f(3), 0.125 * 0.25);
   // The floor of a link holds.
@@ -215,17 +218,24 @@ TEST(ChainedTest, FactorsMultiply) {
 
 TEST(CombineTest, Refuses) {
   const auto one = [](int64_t) { return 1.0; };
-  const ScheduleFunction two_groups = LambdaLr({one, one}), three_groups = LambdaLr({one, one, one});
+  const ScheduleFunction two_groups = LambdaLr({one, one}),
+                         three_groups = LambdaLr({one, one, one});
   EXPECT_THAT(ErrorOf([] { ChainedLr({}); }), HasSubstr("the number of schedules is 0"));
-  EXPECT_THAT(ErrorOf([&] { ChainedLr({two_groups, three_groups}); }),
+  EXPECT_THAT(ErrorOf([&] {
+                ChainedLr({two_groups, three_groups});
+              }),
               HasSubstr("schedule 1 is for 3 groups and one before it for 2"));
   EXPECT_THAT(ErrorOf([&] { ChainedLr({std::function<double(int64_t)>()}); }),
               HasSubstr("schedule 0 is null"));
   EXPECT_THAT(ErrorOf([] { SequentialLr({}, {}); }), HasSubstr("give at least one"));
-  EXPECT_THAT(ErrorOf([] { SequentialLr({ConstantLr(), ConstantLr()}, {}); }),
+  EXPECT_THAT(ErrorOf([] {
+                SequentialLr({ConstantLr(), ConstantLr()}, {});
+              }),
               HasSubstr("milestones is [] for 2 schedules"));
   for (const std::vector<int64_t>& bad : {std::vector<int64_t>{0, 3}, {3, 3}, {-1, 2}}) {
-    EXPECT_THAT(ErrorOf([&] { SequentialLr({ConstantLr(), ConstantLr(), ConstantLr()}, bad); }),
+    EXPECT_THAT(ErrorOf([&] {
+                  SequentialLr({ConstantLr(), ConstantLr(), ConstantLr()}, bad);
+                }),
                 HasSubstr("above 0, and rise"));
   }
   EXPECT_EQ(ChainedLr({ConstantLr(), two_groups}).group_count(), 2u);

@@ -87,26 +87,26 @@ std::map<std::string, optim::ScheduleFunction> Schedules(int64_t steps) {
   std::map<std::string, optim::ScheduleFunction> all = OneCycles(steps);
   const auto power = [](int64_t t) { return std::pow(0.95, static_cast<double>(t)); };
   const auto inverse = [](int64_t t) { return 1 / (1 + static_cast<double>(t)); };
-  all.insert({{"step", optim::StepLr(7, 0.6)},
-              {"multi_step", optim::MultiStepLr({5, 6, 30}, 0.3)},
-              {"exponential", optim::ExponentialLr(0.93)},
-              {"constant", optim::ConstantLr({.factor = 0.25, .total_iters = 9})},
-              {"linear", optim::LinearLr()},
-              {"linear_down",
-               optim::LinearLr({.start_factor = 0.9, .end_factor = 0.05, .total_iters = 31})},
-              {"lambda", optim::LambdaLr({power, inverse})},
-              {"cosine", optim::CosineAnnealingLr({.t_max = 20})},
-              {"cosine_floor", optim::CosineAnnealingLr({.t_max = 60, .eta_min = 0.01})},
-              {"restarts", optim::CosineAnnealingWarmRestarts({.t_0 = 10, .eta_min = 0.001})},
-              {"restarts_longer", optim::CosineAnnealingWarmRestarts({.t_0 = 5, .t_mult = 2})},
-              {"sequential",
-               optim::SequentialLr({optim::LinearLr({.start_factor = 0.1, .total_iters = 10}),
-                                    optim::CosineAnnealingLr({.t_max = 30}),
-                                    optim::ExponentialLr(0.9)},
-                                   {10, 40})},
-              {"chained", optim::ChainedLr({optim::LinearLr({.start_factor = 0.2, .total_iters = 8}),
-                                            optim::ExponentialLr(0.97),
-                                            optim::MultiStepLr({20, 33}, 0.5)})}});
+  all.insert(
+      {{"step", optim::StepLr(7, 0.6)},
+       {"multi_step", optim::MultiStepLr({5, 6, 30}, 0.3)},
+       {"exponential", optim::ExponentialLr(0.93)},
+       {"constant", optim::ConstantLr({.factor = 0.25, .total_iters = 9})},
+       {"linear", optim::LinearLr()},
+       {"linear_down",
+        optim::LinearLr({.start_factor = 0.9, .end_factor = 0.05, .total_iters = 31})},
+       {"lambda", optim::LambdaLr({power, inverse})},
+       {"cosine", optim::CosineAnnealingLr({.t_max = 20})},
+       {"cosine_floor", optim::CosineAnnealingLr({.t_max = 60, .eta_min = 0.01})},
+       {"restarts", optim::CosineAnnealingWarmRestarts({.t_0 = 10, .eta_min = 0.001})},
+       {"restarts_longer", optim::CosineAnnealingWarmRestarts({.t_0 = 5, .t_mult = 2})},
+       {"sequential",
+        optim::SequentialLr({optim::LinearLr({.start_factor = 0.1, .total_iters = 10}),
+                             optim::CosineAnnealingLr({.t_max = 30}), optim::ExponentialLr(0.9)},
+                            {10, 40})},
+       {"chained",
+        optim::ChainedLr({optim::LinearLr({.start_factor = 0.2, .total_iters = 8}),
+                          optim::ExponentialLr(0.97), optim::MultiStepLr({20, 33}, 0.5)})}});
   return all;
 }
 
