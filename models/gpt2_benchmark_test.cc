@@ -84,9 +84,9 @@ TEST(Gpt2BenchmarkTest, ProfilesAndTraces) {
 }
 
 TEST(Gpt2BenchmarkTest, WrongFlagsAreOneLineAndStatusOne) {
-  for (const char* flags : {"--size=large", "--threads=-1", "--seconds=0", "--seconds=nan",
-                            "--no_such_flag", "stray", "--amp=bf16", "--checkpoint=all",
-                            "--seconds=0.1 --trace=/nonexistent/step.json"}) {
+  for (const char* flags :
+       {"--size=large", "--threads=-1", "--seconds=0", "--seconds=nan", "--no_such_flag", "stray",
+        "--amp=bf16", "--checkpoint=all", "--seconds=0.1 --trace=/nonexistent/step.json"}) {
     const Outcome run = Run(flags);
     EXPECT_EQ(run.status, 1) << flags;
     EXPECT_EQ(run.out, "") << flags;

@@ -112,8 +112,9 @@ nlohmann::json TraceEvent(const RecordedSpan& span, int process) {
 }  // namespace
 
 void Profiler::OnSpan(const Span& span) {
-  RecordedSpan recorded{span.kind,  std::string(span.name), span.start_ns, span.end_ns,
-                        span.flops, span.bytes,             gettid()};
+  RecordedSpan recorded{
+      span.kind, std::string(span.name), span.start_ns, span.end_ns, span.flops, span.bytes,
+      gettid()};
   std::lock_guard<std::mutex> lock(mutex_);
   spans_.push_back(std::move(recorded));
 }
@@ -161,9 +162,9 @@ void Profiler::WriteTrace(const std::string& path, int process) const {
   for (const RecordedSpan& span : spans) {
     if (named.insert(span.thread).second) {
       const bool communicates = communication.count(span.thread) > 0;
-      events.push_back(LaneName(process, span.thread,
-                                communicates ? "communication"
-                                             : absl::StrCat("thread ", span.thread)));
+      events.push_back(
+          LaneName(process, span.thread,
+                   communicates ? "communication" : absl::StrCat("thread ", span.thread)));
     }
     events.push_back(TraceEvent(span, process));
   }

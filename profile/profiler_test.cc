@@ -141,8 +141,9 @@ TEST(ProfilerTest, TheTraceIsChromesFormat) {
   auto profiler = std::make_shared<Profiler>();
   profiler->OnSpan({SpanKind::kKernel, "Add", 2000, 3500, 5, 60});
   profiler->OnSpan({SpanKind::kRange, "say \"step\"\xff", 1000, 4000, 0, 0});
-  std::thread other(
-      [&] { profiler->OnSpan({SpanKind::kCommunication, "AllReduce", 2500, 5000, 0, 20}); });
+  std::thread other([&] {
+    profiler->OnSpan({SpanKind::kCommunication, "AllReduce", 2500, 5000, 0, 20});
+  });
   other.join();
   const std::string path = testing::TempDir() + "/trace.json";
   profiler->WriteTrace(path, /*process=*/3);
