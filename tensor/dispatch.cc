@@ -41,7 +41,7 @@ LayerTable& Layers() {
 // Checks that the inputs are those of the row and on one device, and returns it: the current device
 // when there are none. Lists may have any length and any of their tensors undefined; their rules
 // check them.
-Device CheckInputs(const OpInfo& info, TensorSpan inputs) {
+inline Device CheckInputs(const OpInfo& info, TensorSpan inputs) {
   if (!info.has_lists && inputs.size() != info.inputs.size()) RefuseInputCount(info, inputs);
   const TensorImpl* first = nullptr;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -57,7 +57,7 @@ Device CheckInputs(const OpInfo& info, TensorSpan inputs) {
   return first == nullptr ? CurrentDevice() : first->device;
 }
 
-SpecList InferWith(const OpInfo& info, const OpCall& call, Device device) {
+inline SpecList InferWith(const OpInfo& info, const OpCall& call, Device device) {
   SpecList specs;
   info.shape_rule(call, specs);
   // Only ops that create or move say where; everything else stays with its operands.
@@ -219,9 +219,10 @@ TensorList RunKernel(const OpCall& call) {
 
   TensorSpan inputs = call.inputs;
   TensorList copies;
+  const bool writes = call.in_place || info.mutates != 0;
   if (call.in_place) {
     CheckInPlace(info, call, specs);
-  } else if (info.mutates != 0 && !info.has_lists) {
+  } else if (writes && !info.has_lists) {
     CheckWritable(info, inputs[0]);
   }
   const bool meta = device == kMeta || (!specs.empty() && specs[0].device == kMeta);
@@ -229,7 +230,7 @@ TensorList RunKernel(const OpCall& call) {
     for (const Tensor& input : inputs) {
       if (const TensorImpl* impl = input.impl_ptr().get()) impl->storage->WaitReady();
     }
-    if (call.in_place || (info.mutates != 0 && !info.has_lists)) {
+    if (writes && (call.in_place || !info.has_lists)) {
       CopyClobbered(call, 0, copies);
       if (!copies.empty()) inputs = copies;
     }
@@ -251,7 +252,7 @@ TensorList RunKernel(const OpCall& call) {
   kernel(context, inputs, absl::MakeSpan(outputs), call.scalars, call.attributes);
   span.End();
   if (call.in_place) outputs[0].impl().storage->BumpVersion();
-  BumpMutated(info, call.inputs);
+  if (writes) BumpMutated(info, call.inputs);
   return outputs;
 }
 
@@ -266,7 +267,8 @@ TensorList DispatchMasked(uint32_t mask, const OpCall& call) {
 }  // namespace
 
 TensorList Dispatch(const OpCall& call) {
-  return DispatchMasked(CurrentThreadState().layer_mask, call);
+  const uint32_t mask = CurrentThreadState().layer_mask;
+  return mask == 0 ? RunKernel(call) : DispatchMasked(mask, call);
 }
 
 TensorList DispatchBelow(DispatchLayer layer, const OpCall& call) {

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/spin_lock.h"
 #include "lockstep/tensor/caching_allocator.h"
+#include "lockstep/tensor/device_counters.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep {
@@ -19,32 +19,6 @@ namespace {
 constexpr absl::string_view kCategoryNames[kMemoryCategoryCount] = {
     "other",    "parameter",     "gradient",  "optimizer", "activation",
     "backward", "communication", "workspace", "data"};
-
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
-// Counters of one device. One lock, so that a snapshot adds up.
-struct DeviceCounters {
-  SpinLock lock;
-  int64_t current_bytes = 0;
-  int64_t peak_bytes = 0;
-  BytesByCategory current;
-  BytesByCategory peak;
-  int64_t allocation_count = 0;
-  int64_t limit_bytes = kNoLimit;
-
-  // REQUIRES: lock held.
-  void Change(int64_t bytes, MemoryCategory category) {
-    current_bytes += bytes;
-    current[category] += bytes;
-    peak_bytes = std::max(peak_bytes, current_bytes);
-    peak[category] = std::max(peak[category], current[category]);
-  }
-};
-
-DeviceCounters& Counters(Device device) {
-  static constinit std::array<DeviceCounters, kDeviceOrdinalCount> counters{};
-  return counters[device.ordinal()];
-}
 
 std::atomic<Allocator*>& AllocatorSlot(DeviceType type) {
   static auto* slots = new std::array<std::atomic<Allocator*>, kDeviceTypeCount>{
@@ -62,7 +36,7 @@ Allocator& AllocatorFor(Device device, absl::string_view call) {
 }
 
 // "12 bytes: 8 parameter, 4 activation".
-std::string DescribeHolders(const DeviceCounters& counters) {
+std::string DescribeHolders(const internal::DeviceCounters& counters) {
   std::string text = absl::StrCat(counters.current_bytes, " bytes");
   absl::string_view separator = ": ";
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
@@ -74,19 +48,11 @@ std::string DescribeHolders(const DeviceCounters& counters) {
 }
 
 Error OutOfMemory(Device device, int64_t bytes, MemoryCategory category,
-                  const DeviceCounters& counters, absl::string_view reason) {
+                  const internal::DeviceCounters& counters, absl::string_view reason) {
   return ResourceExhaustedError(absl::StrCat(
       "out of memory on ", ToString(device), ": ", bytes, " more bytes (",
       MemoryCategoryName(category), ") ", reason, "; in use ", DescribeHolders(counters),
       ". Use a smaller batch, activation checkpointing or sharding, or raise the limit"));
-}
-
-// Not inlined: building the message would cost every allocation.
-[[noreturn]] __attribute__((noinline, cold)) void ThrowOverLimit(Device device, int64_t bytes,
-                                                                 MemoryCategory category,
-                                                                 const DeviceCounters& counters) {
-  throw OutOfMemory(device, bytes, category, counters,
-                    absl::StrCat("would pass the limit of ", counters.limit_bytes));
 }
 
 }  // namespace
@@ -98,7 +64,7 @@ absl::string_view MemoryCategoryName(MemoryCategory category) {
 MemoryStats GetMemoryStats(Device device) {
   MemoryStats stats;
   {
-    DeviceCounters& counters = Counters(device);
+    internal::DeviceCounters& counters = internal::CountersOf(device);
     std::lock_guard<SpinLock> guard(counters.lock);
     stats.current_bytes = counters.current_bytes;
     stats.peak_bytes = counters.peak_bytes;
@@ -114,7 +80,7 @@ MemoryStats GetMemoryStats(Device device) {
 }
 
 void ResetPeakBytes(Device device) {
-  DeviceCounters& counters = Counters(device);
+  internal::DeviceCounters& counters = internal::CountersOf(device);
   std::lock_guard<SpinLock> guard(counters.lock);
   counters.peak_bytes = counters.current_bytes;
   counters.peak = counters.current;
@@ -126,9 +92,9 @@ void SetCapacityLimit(Device device, std::optional<int64_t> limit_bytes) {
                                             ToString(device),
                                             "; give a limit >= 0, or nullopt for none"));
   }
-  DeviceCounters& counters = Counters(device);
+  internal::DeviceCounters& counters = internal::CountersOf(device);
   std::lock_guard<SpinLock> guard(counters.lock);
-  counters.limit_bytes = limit_bytes.value_or(kNoLimit);
+  counters.limit_bytes = limit_bytes.value_or(internal::DeviceCounters::kNoLimit);
 }
 
 void EmptyCache(Device device) {
@@ -152,18 +118,15 @@ CategoryScope::~CategoryScope() { MutableThreadState().category = saved_; }
 
 namespace internal {
 
-void CountAllocation(Device device, int64_t bytes, MemoryCategory category) {
-  DeviceCounters& counters = Counters(device);
+void ThrowOverLimit(Device device, int64_t bytes, MemoryCategory category) {
+  DeviceCounters& counters = CountersOf(device);
   std::lock_guard<SpinLock> guard(counters.lock);
-  if (bytes > counters.limit_bytes - counters.current_bytes) {
-    ThrowOverLimit(device, bytes, category, counters);
-  }
-  counters.Change(bytes, category);
-  ++counters.allocation_count;
+  throw OutOfMemory(device, bytes, category, counters,
+                    absl::StrCat("would pass the limit of ", counters.limit_bytes));
 }
 
 void RefuseCounted(Device device, int64_t bytes, MemoryCategory category) {
-  DeviceCounters& counters = Counters(device);
+  DeviceCounters& counters = CountersOf(device);
   std::lock_guard<SpinLock> guard(counters.lock);
   counters.Change(-bytes, category);
   throw OutOfMemory(device, bytes, category, counters, "were refused by the system");
@@ -171,7 +134,7 @@ void RefuseCounted(Device device, int64_t bytes, MemoryCategory category) {
 
 void* AllocateCounted(Device device, int64_t bytes, MemoryCategory category, int stream) {
   Allocator& allocator = AllocatorFor(device, "Allocate");
-  CountAllocation(device, bytes, category);
+  if (!CountersOf(device).Count(bytes, category)) ThrowOverLimit(device, bytes, category);
   try {
     return bytes == 0 ? nullptr : allocator.Allocate(bytes, kStorageAlignment, stream, category);
   } catch (const Error&) {
@@ -181,27 +144,7 @@ void* AllocateCounted(Device device, int64_t bytes, MemoryCategory category, int
 
 void FreeCounted(Device device, void* block, int64_t bytes, MemoryCategory category, int stream) {
   if (block != nullptr) AllocatorFor(device, "Free").Free(block, bytes, stream);
-  Uncount(device, bytes, category);
-}
-
-void CountExternal(Device device, int64_t bytes, MemoryCategory category) {
-  DeviceCounters& counters = Counters(device);
-  std::lock_guard<SpinLock> guard(counters.lock);
-  counters.Change(bytes, category);
-}
-
-void Uncount(Device device, int64_t bytes, MemoryCategory category) {
-  DeviceCounters& counters = Counters(device);
-  std::lock_guard<SpinLock> guard(counters.lock);
-  counters.Change(-bytes, category);
-}
-
-void MoveCategory(Device device, int64_t bytes, MemoryCategory from, MemoryCategory to) {
-  DeviceCounters& counters = Counters(device);
-  std::lock_guard<SpinLock> guard(counters.lock);
-  counters.current[from] -= bytes;
-  counters.current[to] += bytes;
-  counters.peak[to] = std::max(counters.peak[to], counters.current[to]);
+  CountersOf(device).Uncount(bytes, category);
 }
 
 }  // namespace internal

@@ -103,14 +103,6 @@ namespace internal {
 // categories.
 void* AllocateCounted(Device device, int64_t bytes, MemoryCategory category, int stream);
 void FreeCounted(Device device, void* block, int64_t bytes, MemoryCategory category, int stream);
-// The two halves of AllocateCounted, for bytes that no Allocator gives: counts them against the
-// limit; and, when the system has refused them after that, takes them back and throws.
-void CountAllocation(Device device, int64_t bytes, MemoryCategory category);
-[[noreturn]] void RefuseCounted(Device device, int64_t bytes, MemoryCategory category);
-// For memory that something else owns (a mapped file, a communicator's segment).
-void CountExternal(Device device, int64_t bytes, MemoryCategory category);
-void Uncount(Device device, int64_t bytes, MemoryCategory category);
-void MoveCategory(Device device, int64_t bytes, MemoryCategory from, MemoryCategory to);
 }  // namespace internal
 
 }  // namespace lockstep

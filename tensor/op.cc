@@ -18,8 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kBuiltinCount = static_cast<int>(OpId::kBuiltinCount);
-
 OpInfo MakeBuiltin(absl::string_view name, absl::string_view inputs, absl::string_view outputs,
                    OpKind kind, int view_of, uint32_t mutates, AmpClass amp_cpu, AmpClass amp_cuda,
                    bool differentiable, CostRule cost, absl::string_view doc, ShapeRule rule) {

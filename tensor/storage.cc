@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/spin_lock.h"
+#include "lockstep/tensor/device_counters.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep {
@@ -36,8 +38,11 @@ Storage::Storage(Device device, void* data, int64_t bytes, MemoryCategory catego
   }
 }
 
-RefPtr<Storage> Storage::AllocateInside(Device device, int64_t bytes, MemoryCategory category) {
-  internal::CountAllocation(device, bytes, category);
+inline RefPtr<Storage> Storage::AllocateInside(Device device, int64_t bytes,
+                                               MemoryCategory category) {
+  if (!internal::CountersOf(device).Count(bytes, category)) {
+    internal::ThrowOverLimit(device, bytes, category);
+  }
   try {
     return RefPtr<Storage>::First(new (bytes)
                                       Storage(device, nullptr, bytes, category, Owner::kInside));
@@ -69,7 +74,10 @@ RefPtr<Storage> Storage::Wrap(Device device, void* data, int64_t bytes,
   auto storage =
       RefPtr<Storage>::First(new (0) Storage(device, data, bytes, category, Owner::kElsewhere));
   storage->rare().release = std::move(release);
-  internal::CountExternal(device, bytes, category);
+  // What something else owns (a mapped file, a communicator's segment) passes no limit.
+  internal::DeviceCounters& counters = internal::CountersOf(device);
+  std::lock_guard<SpinLock> guard(counters.lock);
+  counters.Change(bytes, category);
   return storage;
 }
 
@@ -78,13 +86,18 @@ Storage::~Storage() {
     internal::FreeCounted(device_, data_, bytes_, category(), /*stream=*/0);
     return;
   }
-  internal::Uncount(device_, bytes_, category());
+  internal::CountersOf(device_).Uncount(bytes_, category());
   if (rare_ && rare_->release) rare_->release();
 }
 
 void Storage::SetCategory(MemoryCategory category) {
   const MemoryCategory old = category_.exchange(category, std::memory_order_relaxed);
-  if (old != category) internal::MoveCategory(device_, bytes_, old, category);
+  if (old == category) return;
+  internal::DeviceCounters& counters = internal::CountersOf(device_);
+  std::lock_guard<SpinLock> guard(counters.lock);
+  counters.current[old] -= bytes_;
+  counters.current[category] += bytes_;
+  counters.peak[category] = std::max(counters.peak[category], counters.current[category]);
 }
 
 Storage::Rare& Storage::rare() {

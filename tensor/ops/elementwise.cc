@@ -41,11 +41,9 @@ void RequireBoth(const Tensor& x, const Tensor& y, const char* call) {
   RequireDefined(y, call, "y");
 }
 
-// A multiple that a sum in `dtype` can be taken with.
-void RequireAlpha(const Scalar& alpha, DType dtype, const char* call) {
-  if (IsFloatingPoint(dtype)) {
-    if (alpha.kind() != Scalar::Kind::kBool) return;
-  } else if (alpha.kind() == Scalar::Kind::kDouble) {
+// A multiple that a sum in an integer or bool `dtype` can be taken with, or a bool one.
+void RequireUnusualAlpha(const Scalar& alpha, DType dtype, const char* call) {
+  if (!IsFloatingPoint(dtype) && alpha.kind() == Scalar::Kind::kDouble) {
     ops::Refuse(call, "alpha ", ops::ToString(alpha), " is a floating-point number and the result ",
                 "has dtype ", DTypeName(dtype), "; cast a tensor with To(x, float32) first");
   }
@@ -54,6 +52,11 @@ void RequireAlpha(const Scalar& alpha, DType dtype, const char* call) {
                 "; use a number");
   }
   ops::RequireFits(alpha, dtype, call);
+}
+
+void RequireAlpha(const Scalar& alpha, DType dtype, const char* call) {
+  if (IsFloatingPoint(dtype) && alpha.kind() != Scalar::Kind::kBool) return;
+  RequireUnusualAlpha(alpha, dtype, call);
 }
 
 void RefuseBool(DType dtype, const char* call) {

@@ -66,7 +66,7 @@ Tensor Tanh(const Tensor& x);
 Tensor Sigmoid(const Tensor& x);
 Tensor Relu(const Tensor& x);
 Tensor Gelu(const Tensor& x, GeluKind kind = GeluKind::kErf);
-// Throws InvalidArgument when low > high.
+// The gradient is 0 at the bounds and beyond. Throws InvalidArgument when low > high.
 Tensor Clamp(const Tensor& x, const Scalar& low, const Scalar& high);
 // Keeps column - row <= diagonal of each matrix [..., R, C]; Triu keeps >= diagonal.
 Tensor Tril(const Tensor& x, int64_t diagonal = 0);
