@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ops that move rows or elements to other places: bytes that they must read and write, each once, a
-// second, on one thread, beside memcpy of as many bytes. Sizes: 8192 tokens of a width of 768, and a
-// vocabulary of 50304.
+// second, on one thread, beside memcpy of as many bytes. Sizes: 8192 tokens of a width of 768, and
+// a vocabulary of 50304.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -61,9 +61,8 @@ void BM_EmbeddingBackward(benchmark::State& state) {
   EmbeddingBackwardAttributes attributes;
   attributes.rows = kVocabulary;
   const Tensor inputs[] = {grad, ids};
-  Measure(state, 4 * kVocabulary * kWidth + 3 * kBytes, [&] {
-    return Dispatch1(OpId::kEmbeddingBackward, inputs, {}, attributes);
-  });
+  Measure(state, 4 * kVocabulary * kWidth + 3 * kBytes,
+          [&] { return Dispatch1(OpId::kEmbeddingBackward, inputs, {}, attributes); });
 }
 
 void BM_IndexSelect(benchmark::State& state) {
