@@ -54,8 +54,9 @@ std::vector<Total> Totals(const std::vector<RecordedSpan>& spans, SpanKind kind)
   }
   std::vector<Total> totals;
   for (auto& [name, total] : by_name) totals.push_back(std::move(total));
-  std::stable_sort(totals.begin(), totals.end(),
-                   [](const Total& a, const Total& b) { return a.ns > b.ns; });
+  std::sort(totals.begin(), totals.end(), [](const Total& a, const Total& b) {
+    return a.ns != b.ns ? a.ns > b.ns : a.name < b.name;
+  });
   return totals;
 }
 
