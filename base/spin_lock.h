@@ -8,7 +8,7 @@
 //   std::lock_guard<SpinLock> guard(lock);
 //   ++count;
 //
-// Never held across a call that may block, allocate or throw on its ordinary path. A waiter that
+// Never held across a call that may block, allocate or throw. A waiter that
 // spins in vain (the holder was descheduled) gives its processor away.
 #ifndef LOCKSTEP_BASE_SPIN_LOCK_H_
 #define LOCKSTEP_BASE_SPIN_LOCK_H_

@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_BASE_TESTING_H_
 #define LOCKSTEP_BASE_TESTING_H_
 
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -26,6 +27,12 @@ Error ErrorOf(Body&& body) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return Error(absl::StatusCode::kUnknown, "");
+}
+
+// Its message.
+template <typename Body>
+std::string MessageOf(Body&& body) {
+  return ErrorOf(std::forward<Body>(body)).message();
 }
 
 }  // namespace lockstep

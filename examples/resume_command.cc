@@ -31,13 +31,6 @@ std::string Quoted(const std::string& text) {
 
 }  // namespace
 
-std::string CallerPath(const std::string& path) {
-  if (path.empty() || fs::path(path).is_absolute()) return path;
-  const std::string caller = BazelVariable("BUILD_WORKING_DIRECTORY");
-  const fs::path base = caller.empty() ? fs::current_path() : fs::path(caller);
-  return (base / path).lexically_normal().string();
-}
-
 std::string ResumeCommand(const std::string& state_path, int64_t steps) {
   std::string flags = absl::StrCat("--resume=", state_path);
   std::string command = Quoted(flags);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Paths as the caller means them, and the command that goes on from a state.
+// The command that goes on from a state.
 #ifndef LOCKSTEP_EXAMPLES_RESUME_COMMAND_H_
 #define LOCKSTEP_EXAMPLES_RESUME_COMMAND_H_
 
@@ -9,10 +9,6 @@
 #include <string>
 
 namespace lockstep::examples {
-
-// `path` made absolute from the caller's folder: the one where `bazel run` was called, else the
-// current one.
-std::string CallerPath(const std::string& path);
 
 // A shell command that works in the caller's folder. `steps` is given where it is not 0 (a finished
 // run has none left).

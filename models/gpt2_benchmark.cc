@@ -21,7 +21,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <limits>
@@ -34,6 +33,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/base/caller_path.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/models/gpt2.h"
@@ -66,13 +66,6 @@ struct Settings {
   bool profile = false;
   std::string trace;  // absolute path; empty: none
 };
-
-// A relative path is the caller's, also under `bazel run`, which changes the folder.
-std::string CallerPath(const std::string& path) {
-  const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (path.empty() || path[0] == '/' || folder == nullptr) return path;
-  return absl::StrCat(folder, "/", path);
-}
 
 int64_t BatchOf(const std::string& size) {
   if (size == "nano") return 12;

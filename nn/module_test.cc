@@ -14,6 +14,7 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/nn/containers.h"
 #include "lockstep/nn/dropout.h"
 #include "lockstep/nn/linear.h"
@@ -63,15 +64,6 @@ class Bare : public Module {
   Tensor a, b;
 };
 
-std::string ErrorOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
-}
-
 TEST(Module, NamesAndOrderArePyTorchs) {
   Mixed module;
   EXPECT_THAT(module.StateDict().Names(),
@@ -119,18 +111,18 @@ TEST(Module, RefusesBadRegistrations) {
   Bare module;
   const Tensor value = FromVector<float>({1}, {1});
   module.RegisterParameter("a", &module.a, value);
-  EXPECT_THAT(ErrorOf([&] { module.RegisterParameter("a", &module.b, value); }),
+  EXPECT_THAT(MessageOf([&] { module.RegisterParameter("a", &module.b, value); }),
               HasSubstr("already has a \"a\""));
-  EXPECT_THAT(ErrorOf([&] { module.RegisterModule("a", std::make_shared<Bare>()); }),
+  EXPECT_THAT(MessageOf([&] { module.RegisterModule("a", std::make_shared<Bare>()); }),
               HasSubstr("already has a \"a\""));
-  EXPECT_THAT(ErrorOf([&] { module.RegisterBuffer("b.c", &module.b, value); }),
+  EXPECT_THAT(MessageOf([&] { module.RegisterBuffer("b.c", &module.b, value); }),
               HasSubstr("\"b.c\" cannot be a name"));
-  EXPECT_THAT(ErrorOf([&] { module.RegisterBuffer("", &module.b, value); }),
+  EXPECT_THAT(MessageOf([&] { module.RegisterBuffer("", &module.b, value); }),
               HasSubstr("cannot be a name"));
-  EXPECT_THAT(ErrorOf([&] { module.RegisterModule("c", std::shared_ptr<Bare>()); }),
+  EXPECT_THAT(MessageOf([&] { module.RegisterModule("c", std::shared_ptr<Bare>()); }),
               HasSubstr("null"));
   EXPECT_THAT(
-      ErrorOf([&] { module.RegisterParameter("b", &module.b, FromVector<int64_t>({1}, {1})); }),
+      MessageOf([&] { module.RegisterParameter("b", &module.b, FromVector<int64_t>({1}, {1})); }),
       HasSubstr("floating point"));
   EXPECT_FALSE(module.b.defined());
 }
@@ -175,7 +167,7 @@ TEST(Module, StrictLoadListsEveryBadNameAndChangesNothing) {
   Mixed target;
   std::vector<std::vector<double>> before;
   for (const auto& [name, tensor] : target.StateDict()) before.push_back(tensor.ToVector<double>());
-  const std::string message = ErrorOf([&] { target.LoadStateDict(state); });
+  const std::string message = MessageOf([&] { target.LoadStateDict(state); });
   EXPECT_THAT(message, HasSubstr("1 missing:\n    inner.weight"));
   EXPECT_THAT(message, HasSubstr("1 unexpected:\n    inner.kernel"));
   EXPECT_THAT(message, HasSubstr("scale has shape [2] instead of [3]"));
@@ -195,7 +187,7 @@ TEST(Module, NonStrictLoadTakesWhatFits) {
   EXPECT_THAT(target.scale.ToVector<float>(), ElementsAre(7, 8, 9));
   // A tensor that does not fit is an error all the same.
   state.Set("scale", FromVector<float>({1}, {1}));
-  EXPECT_THAT(ErrorOf([&] { target.LoadStateDict(state, {.strict = false}); }),
+  EXPECT_THAT(MessageOf([&] { target.LoadStateDict(state, {.strict = false}); }),
               HasSubstr("scale has shape [1]"));
 }
 
@@ -218,7 +210,7 @@ TEST(Module, LoadRefusesTwoValuesForOneTensor) {
   Tied target;
   NamedTensors state = target.StateDict();
   state.Set("second.weight", FullLike(target.first->weight, 1));
-  EXPECT_THAT(ErrorOf([&] { target.LoadStateDict(state); }),
+  EXPECT_THAT(MessageOf([&] { target.LoadStateDict(state); }),
               HasSubstr("second.weight and first.weight are one tensor here"));
   state.Set("first.weight", FullLike(target.first->weight, 1));
   target.LoadStateDict(state);
@@ -232,8 +224,9 @@ TEST(Module, MetaModulesHaveNamesButNoValues) {
   NamedTensors state = module.StateDict();
   DeviceScope cpu(Cpu(0));
   Linear other(3, 5);
-  EXPECT_THAT(ErrorOf([&] { other.LoadStateDict(state); }), HasSubstr("meta device"));
-  EXPECT_THAT(ErrorOf([&] { module.LoadStateDict(other.StateDict()); }), HasSubstr("meta device"));
+  EXPECT_THAT(MessageOf([&] { other.LoadStateDict(state); }), HasSubstr("meta device"));
+  EXPECT_THAT(MessageOf([&] { module.LoadStateDict(other.StateDict()); }),
+              HasSubstr("meta device"));
 }
 
 TEST(Module, ToKeepsIdentityAndMovesGradients) {
@@ -262,7 +255,7 @@ TEST(Module, ToKeepsIdentityAndMovesGradients) {
   for (size_t i = 0; i < gradient.size(); ++i) {
     EXPECT_NEAR(autograd::Grad(scale).ToVector<double>()[i], 2 * gradient[i], 1e-4);
   }
-  EXPECT_THAT(ErrorOf([&] { module.To(DType::kInt64); }), HasSubstr("not floating point"));
+  EXPECT_THAT(MessageOf([&] { module.To(DType::kInt64); }), HasSubstr("not floating point"));
 }
 
 TEST(Module, ToLeavesTheModuleWhenMemoryRunsOut) {

@@ -23,12 +23,12 @@ LayerTable& Layers() {
   return layers;
 }
 
-[[noreturn]] void RefuseInput(const OpInfo& info, TensorSpan inputs, size_t index, Device device) {
-  if (inputs[index].defined()) {
-    throw InvalidArgumentError(absl::StrCat(info.name, ": operands on ", ToString(device), " and ",
-                                            ToString(inputs[index].device()),
-                                            "; move one with To(x, device)"));
-  }
+[[noreturn]] void RefuseDevices(const OpInfo& info, Device a, Device b) {
+  throw InvalidArgumentError(absl::StrCat(info.name, ": operands on ", ToString(a), " and ",
+                                          ToString(b), "; move one with To(x, device)"));
+}
+
+[[noreturn]] void RefuseUndefined(const OpInfo& info, size_t index) {
   throw InvalidArgumentError(
       absl::StrCat(info.name, ": input '", info.inputs[index].name, "' is undefined"));
 }
@@ -47,11 +47,11 @@ inline Device CheckInputs(const OpInfo& info, TensorSpan inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorImpl* const impl = inputs[i].impl_ptr().get();
     if (impl == nullptr) {
-      if (!info.has_lists && !info.inputs[i].optional) RefuseInput(info, inputs, i, Device());
+      if (!info.has_lists && !info.inputs[i].optional) RefuseUndefined(info, i);
     } else if (first == nullptr) {
       first = impl;
     } else if (impl->device != first->device) {
-      RefuseInput(info, inputs, i, first->device);
+      RefuseDevices(info, first->device, impl->device);
     }
   }
   return first == nullptr ? CurrentDevice() : first->device;

@@ -36,22 +36,22 @@ Allocator& AllocatorFor(Device device, absl::string_view call) {
 }
 
 // "12 bytes: 8 parameter, 4 activation".
-std::string DescribeHolders(const internal::DeviceCounters& counters) {
-  std::string text = absl::StrCat(counters.current_bytes, " bytes");
+std::string DescribeHolders(const MemoryStats& stats) {
+  std::string text = absl::StrCat(stats.current_bytes, " bytes");
   absl::string_view separator = ": ";
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
-    if (counters.current.bytes[i] == 0) continue;
-    absl::StrAppend(&text, separator, counters.current.bytes[i], " ", kCategoryNames[i]);
+    if (stats.current.bytes[i] == 0) continue;
+    absl::StrAppend(&text, separator, stats.current.bytes[i], " ", kCategoryNames[i]);
     separator = ", ";
   }
   return text;
 }
 
-Error OutOfMemory(Device device, int64_t bytes, MemoryCategory category,
-                  const internal::DeviceCounters& counters, absl::string_view reason) {
+Error OutOfMemory(Device device, int64_t bytes, MemoryCategory category, absl::string_view reason) {
   return ResourceExhaustedError(absl::StrCat(
       "out of memory on ", ToString(device), ": ", bytes, " more bytes (",
-      MemoryCategoryName(category), ") ", reason, "; in use ", DescribeHolders(counters),
+      MemoryCategoryName(category), ") ", reason, "; in use ",
+      DescribeHolders(GetMemoryStats(device)),
       ". Use a smaller batch, activation checkpointing or sharding, or raise the limit"));
 }
 
@@ -119,17 +119,18 @@ CategoryScope::~CategoryScope() { MutableThreadState().category = saved_; }
 namespace internal {
 
 void ThrowOverLimit(Device device, int64_t bytes, MemoryCategory category) {
-  DeviceCounters& counters = CountersOf(device);
-  std::lock_guard<SpinLock> guard(counters.lock);
-  throw OutOfMemory(device, bytes, category, counters,
-                    absl::StrCat("would pass the limit of ", counters.limit_bytes));
+  int64_t limit_bytes = 0;
+  {
+    DeviceCounters& counters = CountersOf(device);
+    std::lock_guard<SpinLock> guard(counters.lock);
+    limit_bytes = counters.limit_bytes;
+  }
+  throw OutOfMemory(device, bytes, category, absl::StrCat("would pass the limit of ", limit_bytes));
 }
 
 void RefuseCounted(Device device, int64_t bytes, MemoryCategory category) {
-  DeviceCounters& counters = CountersOf(device);
-  std::lock_guard<SpinLock> guard(counters.lock);
-  counters.Change(-bytes, category);
-  throw OutOfMemory(device, bytes, category, counters, "were refused by the system");
+  CountersOf(device).Uncount(bytes, category);
+  throw OutOfMemory(device, bytes, category, "were refused by the system");
 }
 
 void* AllocateCounted(Device device, int64_t bytes, MemoryCategory category, int stream) {

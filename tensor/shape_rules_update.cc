@@ -29,23 +29,6 @@ void RequireState(const OpCall& call, size_t parameter, size_t state) {
   RequireWritable(call, state);
 }
 
-// `list_count` lists of one length, the first `required` of them defined. Returns the length.
-size_t RequireListsWithOptional(const OpCall& call, size_t list_count, size_t required,
-                                size_t scalar_count) {
-  if (call.scalars.size() != scalar_count) {
-    RefuseOperands(call, call.inputs.size(), scalar_count, 0);
-  }
-  if (call.inputs.size() % list_count != 0) {
-    Refuse(call, call.inputs.size(), " inputs given; ", list_count,
-           " lists of one length are needed");
-  }
-  const size_t length = call.inputs.size() / list_count;
-  for (size_t i = 0; i < required * length; ++i) {
-    if (!call.inputs[i].defined()) Refuse(call, InputName(call, i), " is undefined; pass a tensor");
-  }
-  return length;
-}
-
 // State that an attribute asks for, or that is undefined without it.
 void RequireStateIf(const OpCall& call, bool wanted, const char* attribute, size_t parameter,
                     size_t state) {
@@ -77,7 +60,7 @@ void InferCopyInto(const OpCall& call, SpecList&) {
 
 void InferAdamStep(const OpCall& call, SpecList&) {
   const bool amsgrad = call.attributes.As<AdamAttributes>().amsgrad;
-  const size_t count = RequireLists(call, 5, 0, 6, /*optional_last=*/!amsgrad);
+  const size_t count = RequireLists(call, 5, 0, 6, /*optional_lists=*/1);
   for (size_t i = 0; i < count; ++i) {
     RequireParameter(call, i, count + i);
     RequireState(call, i, 2 * count + i);
@@ -90,7 +73,7 @@ void InferSgdStep(const OpCall& call, SpecList&) {
   const bool use_momentum = call.attributes.As<SgdAttributes>().use_momentum;
   // Without momentum the third list is there too, so that lists have one length; it is empty
   // inside.
-  const size_t count = RequireLists(call, 3, 0, 4, /*optional_last=*/!use_momentum);
+  const size_t count = RequireLists(call, 3, 0, 4, /*optional_lists=*/1);
   for (size_t i = 0; i < count; ++i) {
     RequireParameter(call, i, count + i);
     RequireStateIf(call, use_momentum, "use_momentum", i, 2 * count + i);
@@ -99,7 +82,7 @@ void InferSgdStep(const OpCall& call, SpecList&) {
 
 void InferRmspropStep(const OpCall& call, SpecList&) {
   const auto& attributes = call.attributes.As<RmspropAttributes>();
-  const size_t count = RequireListsWithOptional(call, 5, 3, 5);
+  const size_t count = RequireLists(call, 5, 0, 5, /*optional_lists=*/2);
   for (size_t i = 0; i < count; ++i) {
     RequireParameter(call, i, count + i);
     RequireState(call, i, 2 * count + i);

@@ -56,7 +56,7 @@ void RefuseOperands(const OpCall& call, size_t input_count, size_t scalar_count,
 }
 
 size_t RequireLists(const OpCall& call, size_t list_count, size_t tail, size_t scalar_count,
-                    bool optional_last) {
+                    size_t optional_lists) {
   if (call.scalars.size() != scalar_count)
     RefuseOperands(call, call.inputs.size(), scalar_count, 0);
   if (call.inputs.size() < tail || (call.inputs.size() - tail) % list_count != 0) {
@@ -64,8 +64,9 @@ size_t RequireLists(const OpCall& call, size_t list_count, size_t tail, size_t s
            tail == 0 ? "" : absl::StrCat(" and ", tail, " more"), " are needed");
   }
   const size_t length = (call.inputs.size() - tail) / list_count;
+  const size_t lists_end = list_count * length;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (optional_last && i / std::max<size_t>(length, 1) + 1 == list_count) break;
+    if (i >= lists_end - optional_lists * length && i < lists_end) continue;
     if (!call.inputs[i].defined()) Refuse(call, InputName(call, i), " is undefined; pass a tensor");
   }
   return length;

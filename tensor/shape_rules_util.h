@@ -48,9 +48,9 @@ inline void RequireOperands(const OpCall& call, size_t input_count, size_t scala
 }
 
 // For ops over lists: `list_count` lists of one length and then `tail` single inputs, all defined
-// (the tensors of the last list need not be with `optional_last`). Returns the length.
+// (but for the tensors of the last `optional_lists` lists). Returns the length.
 size_t RequireLists(const OpCall& call, size_t list_count, size_t tail, size_t scalar_count,
-                    bool optional_last = false);
+                    size_t optional_lists = 0);
 
 [[noreturn]] void RefuseDType(const OpCall& call, size_t index, absl::string_view expected);
 

@@ -6,12 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "lockstep/autograd/requires_grad.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/sgd.h"
@@ -22,15 +21,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string ErrorOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
-}
 
 // One weight, one floating-point buffer and a counter.
 class Model : public nn::Module {
@@ -104,9 +94,10 @@ TEST(Ema, AScopeSwapsInAndBack) {
     Ema::Scope averages(ema);
     EXPECT_THAT(model.weight.ToVector<double>(), ElementsAre(1.5, 1.5));
     EXPECT_EQ(model.mean.Item<double>(), 20);  // Buffers stay.
-    EXPECT_THAT(ErrorOf([&] { ema.Update(); }), HasSubstr("Ema::Update: the averages are in the"));
-    EXPECT_THAT(ErrorOf([&] { Ema::Scope second(ema); }), HasSubstr("Ema::Scope"));
-    EXPECT_THAT(ErrorOf([&] { ema.LoadState(ema.SaveState()); }), HasSubstr("Ema::LoadState"));
+    EXPECT_THAT(MessageOf([&] { ema.Update(); }),
+                HasSubstr("Ema::Update: the averages are in the"));
+    EXPECT_THAT(MessageOf([&] { Ema::Scope second(ema); }), HasSubstr("Ema::Scope"));
+    EXPECT_THAT(MessageOf([&] { ema.LoadState(ema.SaveState()); }), HasSubstr("Ema::LoadState"));
   }
   EXPECT_TRUE(model.weight.IsSame(before));
   EXPECT_TRUE(autograd::RequiresGrad(model.weight));
@@ -156,7 +147,7 @@ TEST(Ema, ListsWhatDoesNotFitAndChangesNothing) {
                  {"bias.average", Zeros({1})},
                  {"weight", Zeros({2})}};
   bad.numbers["updates"] = -1;
-  const std::string message = ErrorOf([&] { ema.LoadState(bad); });
+  const std::string message = MessageOf([&] { ema.LoadState(bad); });
   EXPECT_THAT(message, HasSubstr("weight.average has shape [3] and the weight [2]"));
   EXPECT_THAT(message, HasSubstr("mean.average is int64 and the weight float64"));
   EXPECT_THAT(message, HasSubstr("count.average is missing"));
@@ -168,11 +159,11 @@ TEST(Ema, ListsWhatDoesNotFitAndChangesNothing) {
 
 TEST(Ema, RefusesBadOptions) {
   Model model;
-  EXPECT_THAT(ErrorOf([&] { Ema ema(model, {.decay = 1.5}); }),
+  EXPECT_THAT(MessageOf([&] { Ema ema(model, {.decay = 1.5}); }),
               HasSubstr("Ema: decay is 1.5; it is within [0, 1]"));
-  EXPECT_THAT(ErrorOf([&] { Ema ema(model, {.update_after = -1}); }),
+  EXPECT_THAT(MessageOf([&] { Ema ema(model, {.update_after = -1}); }),
               HasSubstr("update_after is -1"));
-  EXPECT_THAT(ErrorOf([&] { Ema ema{nn::Module()}; }), HasSubstr("no parameters to average"));
+  EXPECT_THAT(MessageOf([&] { Ema ema{nn::Module()}; }), HasSubstr("no parameters to average"));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/nn/optim/adagrad.h"
 #include "lockstep/nn/optim/adam.h"
 #include "lockstep/nn/optim/adamw.h"
@@ -39,15 +39,6 @@ void SetGradient(const Tensor& parameter, const std::vector<double>& values) {
   autograd::SetGrad(parameter,
                     FromVector<double>(values, parameter.shape(),
                                        {.dtype = parameter.dtype(), .device = parameter.device()}));
-}
-
-std::string ErrorOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
 }
 
 // The formulas of the papers, one number at a time.
@@ -144,7 +135,7 @@ TEST(Optimizer, GroupsHaveOptionsThatMayChange) {
   EXPECT_THROW(optimizer.SetLearningRateFactor(-1), Error);
   EXPECT_THROW(optimizer.SetLearningRateFactor(NAN), Error);
   optimizer.options(0).lr = -1;
-  EXPECT_THAT(ErrorOf([&] { optimizer.Step(); }), HasSubstr("Sgd: lr is -1"));
+  EXPECT_THAT(MessageOf([&] { optimizer.Step(); }), HasSubstr("Sgd: lr is -1"));
   EXPECT_EQ(b.Item<double>(), 0.375);
 }
 
@@ -174,30 +165,30 @@ TEST(Optimizer, SixteenBitParametersHaveFloat32State) {
 
 TEST(Optimizer, RefusesBadParametersAndOptions) {
   const Tensor w = Leaf({1});
-  EXPECT_THAT(ErrorOf([&] { AdamW optimizer{NamedTensors()}; }), HasSubstr("no parameters"));
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(MessageOf([&] { AdamW optimizer{NamedTensors()}; }), HasSubstr("no parameters"));
+  EXPECT_THAT(MessageOf([&] {
                 AdamW optimizer({{"w", FromVector<int64_t>({1}, {1})}});
               }),
               HasSubstr("int64"));
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(MessageOf([&] {
                 AdamW optimizer({{"y", w * Scalar(2)}});
               }),
               HasSubstr("result of an op"));
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(MessageOf([&] {
                 Sgd optimizer({{"a", w}, {"b", w}});
               }),
               HasSubstr("\"b\" is the same tensor as \"a\""));
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(MessageOf([&] {
                 Sgd optimizer({{NamedTensors{{"a", w}}, {}}, {NamedTensors{{"a", Leaf({2})}}, {}}});
               }),
               HasSubstr("\"a\" is given twice"));
-  EXPECT_THAT(ErrorOf([] { Rmsprop optimizer(std::vector<ParameterGroup<RmspropOptions>>{}); }),
+  EXPECT_THAT(MessageOf([] { Rmsprop optimizer(std::vector<ParameterGroup<RmspropOptions>>{}); }),
               HasSubstr("Rmsprop: there are no parameters"));
 }
 
 template <typename Optim, typename Options>
 std::string ErrorOfOptions(const Options& options) {
-  return ErrorOf([&] { Optim optimizer({{"w", Leaf({1})}}, options); });
+  return MessageOf([&] { Optim optimizer({{"w", Leaf({1})}}, options); });
 }
 
 TEST(Optimizer, NamesOptionsOutOfRange) {
@@ -262,7 +253,7 @@ TEST(Optimizer, RulesStandInForRatesAndMomenta) {
   EXPECT_EQ(sgd.LearningRate(0), 0.5);
   // What a rule gives is checked as an option is, before anything changes.
   sgd.SetMomentumRule([](size_t, double) { return -1.0; });
-  EXPECT_THAT(ErrorOf([&] { sgd.Step(); }), HasSubstr("Sgd: momentum is -1"));
+  EXPECT_THAT(MessageOf([&] { sgd.Step(); }), HasSubstr("Sgd: momentum is -1"));
   EXPECT_THROW(sgd.LearningRate(2), Error);
   EXPECT_THROW(sgd.Momentum(2), Error);
 
@@ -270,7 +261,7 @@ TEST(Optimizer, RulesStandInForRatesAndMomenta) {
   EXPECT_EQ(*adamw.Momentum(), 0.8);
   Adagrad adagrad({{"a", a}});
   EXPECT_FALSE(adagrad.Momentum().has_value());
-  EXPECT_THAT(ErrorOf([&] { adagrad.SetMomentumRule([](size_t, double m) { return m; }); }),
+  EXPECT_THAT(MessageOf([&] { adagrad.SetMomentumRule([](size_t, double m) { return m; }); }),
               HasSubstr("Adagrad::SetMomentumRule: this optimizer has no momentum"));
 }
 
@@ -393,14 +384,14 @@ TEST(OptimizerState, AsksForTheStateOfItsOptionsOnly) {
   OptimizerState full = Copied(with.SaveState()), part = Copied(without.SaveState());
   without.LoadState(full);
   EXPECT_TRUE(without.SaveState().tensors.Contains("w.grad_avg"));
-  const std::string message = ErrorOf([&] { with.LoadState(part); });
+  const std::string message = MessageOf([&] { with.LoadState(part); });
   EXPECT_THAT(message, HasSubstr("w.momentum_buffer is missing"));
   EXPECT_THAT(message, HasSubstr("w.grad_avg is missing"));
   Adam amsgrad({{"w", w}}, {.amsgrad = true}), adam({{"w", w}});
   Train(adam, 0, 1);
-  EXPECT_THAT(ErrorOf([&] { amsgrad.LoadState(adam.SaveState()); }),
+  EXPECT_THAT(MessageOf([&] { amsgrad.LoadState(adam.SaveState()); }),
               HasSubstr("w.max_exp_avg_sq is missing"));
-  EXPECT_THAT(ErrorOf([&] { adam.LoadState(full); }), HasSubstr("w.square_avg is unknown here"));
+  EXPECT_THAT(MessageOf([&] { adam.LoadState(full); }), HasSubstr("w.square_avg is unknown here"));
 }
 
 TEST(OptimizerState, LoadCopies) {
@@ -423,7 +414,7 @@ TEST(OptimizerState, ListsWhatDoesNotFitAndChangesNothing) {
   state.tensors.Insert("b.momentum_buffer", Zeros({1}));
   state.numbers["d.step"] = 1;
   state.numbers.erase("b.step");
-  const std::string message = ErrorOf([&] { optimizer.LoadState(state); });
+  const std::string message = MessageOf([&] { optimizer.LoadState(state); });
   EXPECT_THAT(message, HasSubstr("a.exp_avg has shape [3] and the parameter [2]"));
   EXPECT_THAT(message, HasSubstr("c.exp_avg is unknown"));
   EXPECT_THAT(message, HasSubstr("b.momentum_buffer is unknown"));

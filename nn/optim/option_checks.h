@@ -3,8 +3,8 @@
 //
 // Checks of the options of optimizers and schedules. Each names the field, the value and the range.
 //
-//   RequireNotNegative("Adam", "lr", options.lr);   // Adam: lr is -1; it is finite and not
-//   negative
+//   RequireNotNegative("Adam", "lr", options.lr);
+//   // "Adam: lr is -1; it is finite and not negative"
 #ifndef LOCKSTEP_NN_OPTIM_OPTION_CHECKS_H_
 #define LOCKSTEP_NN_OPTIM_OPTION_CHECKS_H_
 

@@ -100,9 +100,10 @@ OptimizerState ReduceLrOnPlateau::SaveState() const {
 }
 
 void ReduceLrOnPlateau::LoadState(const OptimizerState& state) {
+  const std::map<std::string, int64_t> own = SaveState().numbers;
   std::map<std::string, int64_t> loaded;
   std::vector<std::string> wrong;
-  for (const auto& [name, number] : SaveState().numbers) {
+  for (const auto& [name, number] : own) {
     const auto it = state.numbers.find(name);
     if (it == state.numbers.end()) {
       wrong.push_back(absl::StrCat(name, " is missing"));
@@ -113,7 +114,7 @@ void ReduceLrOnPlateau::LoadState(const OptimizerState& state) {
     }
   }
   for (const auto& [name, number] : state.numbers) {
-    if (!SaveState().numbers.contains(name)) wrong.push_back(name + " is unknown here");
+    if (!own.contains(name)) wrong.push_back(name + " is unknown here");
   }
   const Tensor* best = state.tensors.Find("best");
   if (best == nullptr || best->numel() != 1 || best->dtype() != DType::kFloat64) {

@@ -7,11 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <string>
 
 #include "lockstep/autograd/requires_grad.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/nn/optim/sgd.h"
 #include "lockstep/tensor/ops.h"
 
@@ -21,15 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 
 Tensor Leaf() { return autograd::SetRequiresGrad(FromVector<float>({1, 2}, {2}), true); }
-
-std::string ErrorOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
-}
 
 TEST(ReduceLrOnPlateau, WaitsForItsPatience) {
   Sgd optimizer({{"w", Leaf()}}, {.lr = 8});
@@ -89,7 +79,7 @@ TEST(ReduceLrOnPlateau, ListsWhatDoesNotFitAndChangesNothing) {
   bad.numbers["reductions"] = -1;
   bad.numbers["other"] = 1;
   bad.tensors = {{"best", Zeros({2})}, {"worst", Zeros({1})}};
-  const std::string message = ErrorOf([&] { schedule.LoadState(bad); });
+  const std::string message = MessageOf([&] { schedule.LoadState(bad); });
   EXPECT_THAT(message, HasSubstr("cooldown is missing"));
   EXPECT_THAT(message, HasSubstr("reductions is -1"));
   EXPECT_THAT(message, HasSubstr("other is unknown here"));
@@ -101,7 +91,7 @@ TEST(ReduceLrOnPlateau, ListsWhatDoesNotFitAndChangesNothing) {
 TEST(ReduceLrOnPlateau, RefusesBadOptions) {
   Sgd optimizer({{"w", Leaf()}}, {.lr = 1});
   const auto make = [&](const ReduceLrOnPlateauOptions& options) {
-    return ErrorOf([&] { ReduceLrOnPlateau schedule(&optimizer, options); });
+    return MessageOf([&] { ReduceLrOnPlateau schedule(&optimizer, options); });
   };
   EXPECT_EQ(make({.factor = 1}), "ReduceLrOnPlateau: factor is 1; it is within [0, 1)");
   EXPECT_THAT(make({.patience = -1}), HasSubstr("patience is -1"));
@@ -110,7 +100,8 @@ TEST(ReduceLrOnPlateau, RefusesBadOptions) {
   EXPECT_THAT(make({.min_lr = {-1}}), HasSubstr("min_lr is -1"));
   EXPECT_THAT(make({.min_lr = {0, 0}}), HasSubstr("one for all groups or one for each of the 1"));
   EXPECT_THAT(make({.epsilon = -1}), HasSubstr("epsilon is -1"));
-  EXPECT_THAT(ErrorOf([] { ReduceLrOnPlateau schedule(nullptr); }), HasSubstr("optimizer is null"));
+  EXPECT_THAT(MessageOf([] { ReduceLrOnPlateau schedule(nullptr); }),
+              HasSubstr("optimizer is null"));
 }
 
 }  // namespace

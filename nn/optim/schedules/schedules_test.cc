@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lockstep/autograd/requires_grad.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/nn/optim/adam.h"
 #include "lockstep/nn/optim/schedule.h"
 #include "lockstep/nn/optim/schedules/combine.h"
@@ -31,15 +31,6 @@ using ::testing::HasSubstr;
 
 Tensor Leaf() { return autograd::SetRequiresGrad(FromVector<float>({1, 2}, {2}), true); }
 
-std::string ErrorOf(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
-}
-
 TEST(DecayTest, PowersOfGamma) {
   const ScheduleFunction step = StepLr(3, 0.5);
   EXPECT_EQ(step(2), 1);
@@ -51,12 +42,12 @@ TEST(DecayTest, PowersOfGamma) {
 }
 
 TEST(DecayTest, Refuses) {
-  EXPECT_EQ(ErrorOf([] { StepLr(0); }), "StepLr: step_size is 0; it is at least 1");
-  EXPECT_THAT(ErrorOf([] { StepLr(1, 0); }), HasSubstr("gamma is 0"));
-  EXPECT_THAT(ErrorOf([] { MultiStepLr({3, 3}); }), HasSubstr("milestones is [3, 3]"));
-  EXPECT_THAT(ErrorOf([] { MultiStepLr({-1}); }), HasSubstr("milestones is [-1]"));
-  EXPECT_THAT(ErrorOf([] { MultiStepLr({1}, NAN); }), HasSubstr("gamma is nan"));
-  EXPECT_THAT(ErrorOf([] { ExponentialLr(-1); }), HasSubstr("gamma is -1"));
+  EXPECT_EQ(MessageOf([] { StepLr(0); }), "StepLr: step_size is 0; it is at least 1");
+  EXPECT_THAT(MessageOf([] { StepLr(1, 0); }), HasSubstr("gamma is 0"));
+  EXPECT_THAT(MessageOf([] { MultiStepLr({3, 3}); }), HasSubstr("milestones is [3, 3]"));
+  EXPECT_THAT(MessageOf([] { MultiStepLr({-1}); }), HasSubstr("milestones is [-1]"));
+  EXPECT_THAT(MessageOf([] { MultiStepLr({1}, NAN); }), HasSubstr("gamma is nan"));
+  EXPECT_THAT(MessageOf([] { ExponentialLr(-1); }), HasSubstr("gamma is -1"));
 }
 
 TEST(FactorTest, WarmsUp) {
@@ -80,18 +71,18 @@ TEST(FactorTest, LambdasByGroup) {
   schedule.Step();
   EXPECT_EQ(optimizer.LearningRate(0), 1);
   EXPECT_EQ(optimizer.LearningRate(1), 8);
-  EXPECT_THAT(ErrorOf([&] { Schedule(&optimizer, LambdaLr({half})); }),
+  EXPECT_THAT(MessageOf([&] { Schedule(&optimizer, LambdaLr({half})); }),
               HasSubstr("the function is for 1 groups and the optimizer has 2"));
 }
 
 TEST(FactorTest, Refuses) {
-  EXPECT_THAT(ErrorOf([] { ConstantLr({.factor = 1.5}); }), HasSubstr("factor is 1.5"));
-  EXPECT_THAT(ErrorOf([] { ConstantLr({.total_iters = -1}); }), HasSubstr("total_iters is -1"));
-  EXPECT_THAT(ErrorOf([] { LinearLr({.start_factor = 0}); }), HasSubstr("start_factor is 0"));
-  EXPECT_THAT(ErrorOf([] { LinearLr({.end_factor = -1}); }), HasSubstr("end_factor is -1"));
-  EXPECT_THAT(ErrorOf([] { LinearLr({.total_iters = 0}); }), HasSubstr("total_iters is 0"));
-  EXPECT_THAT(ErrorOf([] { LambdaLr({}); }), HasSubstr("LambdaLr: the number of functions is 0"));
-  EXPECT_THAT(ErrorOf([] { LambdaLr({nullptr}); }), HasSubstr("the function of group 0 is null"));
+  EXPECT_THAT(MessageOf([] { ConstantLr({.factor = 1.5}); }), HasSubstr("factor is 1.5"));
+  EXPECT_THAT(MessageOf([] { ConstantLr({.total_iters = -1}); }), HasSubstr("total_iters is -1"));
+  EXPECT_THAT(MessageOf([] { LinearLr({.start_factor = 0}); }), HasSubstr("start_factor is 0"));
+  EXPECT_THAT(MessageOf([] { LinearLr({.end_factor = -1}); }), HasSubstr("end_factor is -1"));
+  EXPECT_THAT(MessageOf([] { LinearLr({.total_iters = 0}); }), HasSubstr("total_iters is 0"));
+  EXPECT_THAT(MessageOf([] { LambdaLr({}); }), HasSubstr("LambdaLr: the number of functions is 0"));
+  EXPECT_THAT(MessageOf([] { LambdaLr({nullptr}); }), HasSubstr("the function of group 0 is null"));
 }
 
 TEST(CosineTest, FallsRisesAndRestarts) {
@@ -112,13 +103,13 @@ TEST(CosineTest, FallsRisesAndRestarts) {
 }
 
 TEST(CosineTest, Refuses) {
-  EXPECT_THAT(ErrorOf([] { CosineAnnealingLr({}); }), HasSubstr("t_max is 0; it is at least 1"));
-  EXPECT_THAT(ErrorOf([] { CosineAnnealingLr({.t_max = 3, .eta_min = -1}); }),
+  EXPECT_THAT(MessageOf([] { CosineAnnealingLr({}); }), HasSubstr("t_max is 0; it is at least 1"));
+  EXPECT_THAT(MessageOf([] { CosineAnnealingLr({.t_max = 3, .eta_min = -1}); }),
               HasSubstr("eta_min is -1"));
-  EXPECT_THAT(ErrorOf([] { CosineAnnealingWarmRestarts({}); }), HasSubstr("t_0 is 0"));
-  EXPECT_THAT(ErrorOf([] { CosineAnnealingWarmRestarts({.t_0 = 1, .t_mult = 0}); }),
+  EXPECT_THAT(MessageOf([] { CosineAnnealingWarmRestarts({}); }), HasSubstr("t_0 is 0"));
+  EXPECT_THAT(MessageOf([] { CosineAnnealingWarmRestarts({.t_0 = 1, .t_mult = 0}); }),
               HasSubstr("t_mult is 0"));
-  EXPECT_THAT(ErrorOf([] { CosineAnnealingWarmRestarts({.t_0 = 1, .eta_min = NAN}); }),
+  EXPECT_THAT(MessageOf([] { CosineAnnealingWarmRestarts({.t_0 = 1, .eta_min = NAN}); }),
               HasSubstr("eta_min is nan"));
 }
 
@@ -134,7 +125,7 @@ TEST(OneCycleTest, ReachesItsCorners) {
   EXPECT_DOUBLE_EQ(f.Momentum(19, 0, 0), 0.95);
   // After the last optimizer step the values stay; more steps than were planned are a mistake.
   EXPECT_EQ(f.LearningRate(20, 0, 4), f.LearningRate(19, 0, 4));
-  EXPECT_THAT(ErrorOf([&] { f.LearningRate(21, 0, 4); }), HasSubstr("step 21 of 20"));
+  EXPECT_THAT(MessageOf([&] { f.LearningRate(21, 0, 4); }), HasSubstr("step 21 of 20"));
 }
 
 TEST(OneCycleTest, PeaksByGroupAndThreePhases) {
@@ -163,21 +154,21 @@ TEST(OneCycleTest, TinyLengths) {
 }
 
 TEST(OneCycleTest, Refuses) {
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({}); }), HasSubstr("total_steps is 0; it is at least 1"));
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .max_lr = {-1}}); }),
+  EXPECT_THAT(MessageOf([] { OneCycleLr({}); }), HasSubstr("total_steps is 0; it is at least 1"));
+  EXPECT_THAT(MessageOf([] { OneCycleLr({.total_steps = 5, .max_lr = {-1}}); }),
               HasSubstr("max_lr is -1"));
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .pct_start = 1.5}); }),
+  EXPECT_THAT(MessageOf([] { OneCycleLr({.total_steps = 5, .pct_start = 1.5}); }),
               HasSubstr("pct_start is 1.5"));
   EXPECT_THAT(
-      ErrorOf([] { OneCycleLr({.total_steps = 5, .pct_start = 0.75, .three_phase = true}); }),
+      MessageOf([] { OneCycleLr({.total_steps = 5, .pct_start = 0.75, .three_phase = true}); }),
       HasSubstr("with three_phase it is at most 0.5"));
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .base_momentum = 1}); }),
+  EXPECT_THAT(MessageOf([] { OneCycleLr({.total_steps = 5, .base_momentum = 1}); }),
               HasSubstr("base_momentum is 1"));
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .max_momentum = -1}); }),
+  EXPECT_THAT(MessageOf([] { OneCycleLr({.total_steps = 5, .max_momentum = -1}); }),
               HasSubstr("max_momentum is -1"));
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .div_factor = 0}); }),
+  EXPECT_THAT(MessageOf([] { OneCycleLr({.total_steps = 5, .div_factor = 0}); }),
               HasSubstr("div_factor is 0"));
-  EXPECT_THAT(ErrorOf([] { OneCycleLr({.total_steps = 5, .final_div_factor = NAN}); }),
+  EXPECT_THAT(MessageOf([] { OneCycleLr({.total_steps = 5, .final_div_factor = NAN}); }),
               HasSubstr("final_div_factor is nan"));
 }
 
@@ -220,20 +211,20 @@ TEST(CombineTest, Refuses) {
   const auto one = [](int64_t) { return 1.0; };
   const ScheduleFunction two_groups = LambdaLr({one, one}),
                          three_groups = LambdaLr({one, one, one});
-  EXPECT_THAT(ErrorOf([] { ChainedLr({}); }), HasSubstr("the number of schedules is 0"));
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(MessageOf([] { ChainedLr({}); }), HasSubstr("the number of schedules is 0"));
+  EXPECT_THAT(MessageOf([&] {
                 ChainedLr({two_groups, three_groups});
               }),
               HasSubstr("schedule 1 is for 3 groups and one before it for 2"));
-  EXPECT_THAT(ErrorOf([&] { ChainedLr({std::function<double(int64_t)>()}); }),
+  EXPECT_THAT(MessageOf([&] { ChainedLr({std::function<double(int64_t)>()}); }),
               HasSubstr("schedule 0 is null"));
-  EXPECT_THAT(ErrorOf([] { SequentialLr({}, {}); }), HasSubstr("give at least one"));
-  EXPECT_THAT(ErrorOf([] {
+  EXPECT_THAT(MessageOf([] { SequentialLr({}, {}); }), HasSubstr("give at least one"));
+  EXPECT_THAT(MessageOf([] {
                 SequentialLr({ConstantLr(), ConstantLr()}, {});
               }),
               HasSubstr("milestones is [] for 2 schedules"));
   for (const std::vector<int64_t>& bad : {std::vector<int64_t>{0, 3}, {3, 3}, {-1, 2}}) {
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(MessageOf([&] {
                   SequentialLr({ConstantLr(), ConstantLr(), ConstantLr()}, bad);
                 }),
                 HasSubstr("above 0, and rise"));
