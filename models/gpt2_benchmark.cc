@@ -235,10 +235,12 @@ int Main(int argc, char** argv) {
     }
     Run(SettingsFromFlags());
     return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gpt2_benchmark: %s\n", error.message().c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpt2_benchmark: %s\n", error.what());
-    return 1;
   }
+  return 1;
 }
 
 }  // namespace
