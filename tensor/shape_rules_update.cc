@@ -117,6 +117,17 @@ void InferGlobalNorm(const OpCall& call, SpecList& outputs) {
   Emit(call, outputs, Shape(), dtype);
 }
 
+void InferUnscaleAndCheck(const OpCall& call, SpecList&) {
+  const size_t count = RequireLists(call, 1, 1, 1);
+  for (size_t i = 0; i < count; ++i) {
+    RequireFloat(call, i);
+    RequireWritable(call, i);
+  }
+  if (call.inputs[count].dtype() != DType::kFloat32) RefuseDType(call, count, "dtype float32");
+  RequireShape(call, count, Shape(), "one flag for all gradients");
+  RequireWritable(call, count);
+}
+
 void InferClipByNorm(const OpCall& call, SpecList&) {
   const size_t count = RequireLists(call, 1, 1, 1);
   for (size_t i = 0; i < count; ++i) {

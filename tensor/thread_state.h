@@ -34,6 +34,9 @@ constexpr uint32_t LayerBit(DispatchLayer layer) { return 1u << static_cast<int>
 class LayerState {
  public:
   virtual ~LayerState() = default;
+  // The state in which a region run under this one is run once more, later: the same but for what
+  // belongs to the first run (caches). Null: this one.
+  virtual std::shared_ptr<const LayerState> ForReplay() const { return nullptr; }
 };
 
 struct ThreadState {

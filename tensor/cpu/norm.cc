@@ -1,9 +1,10 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// GlobalNorm and ClipByNorm. Squares are summed in float64: chunk by chunk, and the chunks in their
+// GlobalNorm, ClipByNorm and UnscaleAndCheck. Squares are summed in float64: chunk by chunk, and the chunks in their
 // order. NaN anywhere makes the norm NaN, and a NaN norm every gradient, as in PyTorch.
 
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -91,6 +92,23 @@ void ScaleElements(T* x, size_t count, double factor) {
       d, count, x, [f](auto v) HWY_ATTR { return hn::Mul(v, f); }, x);
 }
 
+// As ScaleElements; whether all elements were finite before.
+template <typename T>
+bool ScaleFinite(T* x, size_t count, double factor) {
+  using C = ComputeType<T>;
+  const hn::ScalableTag<C> d;
+  const auto f = hn::Set(d, static_cast<C>(factor));
+  auto trace = hn::Zero(d);  // 0 * x is NaN for NaN and infinity
+  Transform(
+      d, count, x,
+      [f, d, &trace](auto v) HWY_ATTR {
+        trace = hn::MulAdd(v, hn::Zero(d), trace);
+        return hn::Mul(v, f);
+      },
+      x);
+  return hn::AllFalse(d, hn::IsNaN(trace));
+}
+
 template <typename T>
 double NormPart(const void* x, int64_t begin, int64_t count, bool infinity) {
   const T* data = static_cast<const T*>(x) + begin;
@@ -125,6 +143,20 @@ void ScaleChunkOf(DType dtype, void* x, int64_t begin, int64_t count, double fac
   }
 }
 
+bool ScaleFiniteChunkOf(DType dtype, void* x, int64_t begin, int64_t count, double factor) {
+  const size_t n = static_cast<size_t>(count);
+  switch (dtype) {
+    case DType::kBFloat16:
+      return ScaleFinite(static_cast<bfloat16*>(x) + begin, n, factor);
+    case DType::kFloat16:
+      return ScaleFinite(static_cast<float16*>(x) + begin, n, factor);
+    case DType::kFloat64:
+      return ScaleFinite(static_cast<double*>(x) + begin, n, factor);
+    default:
+      return ScaleFinite(static_cast<float*>(x) + begin, n, factor);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -135,6 +167,7 @@ namespace {
 
 HWY_EXPORT(NormPartOf);
 HWY_EXPORT(ScaleChunkOf);
+HWY_EXPORT(ScaleFiniteChunkOf);
 
 // min(1, max_norm / (norm + 1e-6)) in the norm's own type, as PyTorch's tensor arithmetic has it; a
 // NaN stays.
@@ -142,6 +175,22 @@ template <typename T>
 double ClipFactor(const Tensor& norm, double max_norm) {
   const T factor = static_cast<T>(max_norm) / (*KernelData<T>(norm) + static_cast<T>(1e-6));
   return static_cast<double>(factor > T{1} ? T{1} : factor);
+}
+
+// Calls chunk(dtype, data, begin, count) for every chunk of the tensors, to be changed in place.
+template <typename Chunk>
+void ChangeChunks(KernelContext& context, TensorSpan tensors, const Chunk& chunk) {
+  std::vector<PackedInOut> data;
+  data.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) data.emplace_back(context, tensor);
+  const std::vector<TensorChunk> chunks = MakeTensorChunks(tensors);
+  context.ParallelFor(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const TensorChunk& c = chunks[i];
+      chunk(tensors[c.tensor].dtype(), data[c.tensor].raw(), c.begin, c.count);
+    }
+  });
+  for (const PackedInOut& packed : data) packed.Finish(context);
 }
 
 }  // namespace
@@ -185,19 +234,23 @@ void ClipByNormKernel(KernelContext& context, TensorSpan inputs, absl::Span<Tens
   const double factor = norm.dtype() == DType::kFloat64 ? ClipFactor<double>(norm, max_norm)
                                                         : ClipFactor<float>(norm, max_norm);
   if (factor == 1) return;  // x * 1 is x
-  const TensorSpan gradients = inputs.subspan(0, inputs.size() - 1);
-  std::vector<PackedInOut> data;
-  data.reserve(gradients.size());
-  for (const Tensor& tensor : gradients) data.emplace_back(context, tensor);
-  const std::vector<TensorChunk> chunks = MakeTensorChunks(gradients);
-  context.ParallelFor(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const TensorChunk& chunk = chunks[i];
-      HWY_DYNAMIC_DISPATCH(ScaleChunkOf)
-      (gradients[chunk.tensor].dtype(), data[chunk.tensor].raw(), chunk.begin, chunk.count, factor);
-    }
-  });
-  for (const PackedInOut& packed : data) packed.Finish(context);
+  ChangeChunks(context, inputs.subspan(0, inputs.size() - 1),
+               [&](DType dtype, void* data, int64_t begin, int64_t count) {
+                 HWY_DYNAMIC_DISPATCH(ScaleChunkOf)(dtype, data, begin, count, factor);
+               });
+}
+
+void UnscaleAndCheckKernel(KernelContext& context, TensorSpan inputs, absl::Span<Tensor>,
+                           const Scalars& scalars, const Attributes&) {
+  const double factor = scalars[0].AsDouble();
+  std::atomic<bool> finite{true};
+  ChangeChunks(context, inputs.subspan(0, inputs.size() - 1),
+               [&](DType dtype, void* data, int64_t begin, int64_t count) {
+                 if (!HWY_DYNAMIC_DISPATCH(ScaleFiniteChunkOf)(dtype, data, begin, count, factor)) {
+                   finite.store(false, std::memory_order_relaxed);
+                 }
+               });
+  if (!finite) *KernelData<float>(inputs.back()) = 1;
 }
 
 }  // namespace lockstep::cpu

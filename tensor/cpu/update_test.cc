@@ -504,6 +504,38 @@ TEST(ClipByNormTest, NanNormGoesToTheGradients) {
   ExpectClose(h, {0, kNaN}, 0, "infinite norm");
 }
 
+TEST(UnscaleAndCheckTest, ScalesAndFindsWhatIsNotFinite) {
+  for (const DType dtype : kFloatDTypes) {
+    for (const double bad : {1.0, kInfinity, -kInfinity, kNaN}) {
+      // Long enough for whole vectors and a rest, and for two chunks.
+      std::vector<double> numbers = Numbers(16384 + 37, -1, 1);
+      numbers[16384 + 36] = bad;
+      const int64_t count = static_cast<int64_t>(numbers.size());
+      const Tensor list[] = {MakeTensor({4}, {}, dtype), MakeTensor({}, {0}, dtype),
+                             MakeTensor(numbers, {count}, dtype)};
+      const Tensor found = MakeTensor({0}, {}, DType::kFloat32);
+      UnscaleAndCheck(list, found, 0.25);
+      ExpectClose(found, {std::isfinite(bad) ? 0.0 : 1.0}, 0, "found");
+      ExpectClose(list[0], {1}, 0, "scaled");
+      for (double& x : numbers) x /= 4;
+      ExpectClose(list[2], numbers, RoundingUnit(dtype), "scaled");
+    }
+  }
+}
+
+TEST(UnscaleAndCheckTest, KeepsAFlagAndEveryLayout) {
+  for (const Tensor& g : Layouts(MakeTensor({8, -16, kNaN, 4}, {2, 2}, DType::kFloat16))) {
+    const Tensor list[] = {g};
+    const Tensor found = MakeTensor({0}, {}, DType::kFloat32);
+    UnscaleAndCheck(list, found, 1.0 / 8);
+    ExpectClose(g, {1, -2, kNaN, 0.5}, 0, "scaled");
+    ExpectClose(found, {1}, 0, "found");
+    const Tensor clean[] = {MakeTensor({1}, {1}, DType::kFloat32)};
+    UnscaleAndCheck(clean, found, 1);
+    ExpectClose(found, {1}, 0, "what an earlier list found stays");
+  }
+}
+
 TEST(UpdateTest, MismatchedListsChangeNothing) {
   const Tensor p = MakeTensor({1, 2}, {2}, DType::kFloat32);
   const Tensor g = MakeTensor({1, 2, 3}, {3}, DType::kFloat32);

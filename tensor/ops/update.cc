@@ -203,6 +203,18 @@ Tensor GlobalNorm(TensorSpan tensors, NormKind kind) {
   return Dispatch1(OpId::kGlobalNorm, tensors, {}, attributes);
 }
 
+void UnscaleAndCheck(TensorSpan gradients, const Tensor& found_inf, double inverse_scale) {
+  const char* const call = "UnscaleAndCheck";
+  ops::RequireDefined(found_inf, call, "found_inf");
+  if (!std::isfinite(inverse_scale)) {
+    ops::Refuse(call, "inverse_scale ", inverse_scale, " is not a finite number");
+  }
+  RequireLists(call, {{"gradients", gradients}});
+  if (gradients.empty()) return;
+  const std::vector<Tensor> inputs = Join({gradients, TensorSpan(&found_inf, 1)});
+  Dispatch({OpId::kUnscaleAndCheck, inputs, Scalars{inverse_scale}, EmptyAttributes()});
+}
+
 void ClipByNorm(TensorSpan gradients, const Tensor& norm, double max_norm) {
   ops::RequireDefined(norm, "ClipByNorm", "norm");
   if (!(max_norm >= 0)) {

@@ -84,6 +84,10 @@ enum class NormKind : uint8_t { kTwo, kInfinity };
 // One norm over all elements of all tensors; float32 (float64 when a tensor is float64), [].
 // Accumulates in float64. An empty list gives 0.
 Tensor GlobalNorm(TensorSpan tensors, NormKind kind = NormKind::kTwo);
+// Multiplies every tensor by `inverse_scale` (fp32 arithmetic for 16-bit tensors) and writes 1 into
+// `found_inf` (float32 []) when any element was infinite or NaN before; else leaves it. For loss
+// scaling, as torch._amp_foreach_non_finite_check_and_unscale_.
+void UnscaleAndCheck(TensorSpan gradients, const Tensor& found_inf, double inverse_scale);
 // Scales every tensor by max_norm / (norm + 1e-6) where that is below 1, as torch's
 // clip_grad_norm_.
 void ClipByNorm(TensorSpan gradients, const Tensor& norm, double max_norm);

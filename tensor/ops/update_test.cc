@@ -202,6 +202,20 @@ TEST(NormTest, GlobalNorm) {
   ExpectInvalid("x[0] has dtype int64", [] { GlobalNorm(List{Meta({3}, DType::kInt64)}); });
 }
 
+TEST(NormTest, UnscaleAndCheck) {
+  Recorder recorder;
+  UnscaleAndCheck(Two(), Meta({}), 0.5);
+  EXPECT_EQ(recorder.Ops(), "UnscaleAndCheck");
+  UnscaleAndCheck({}, Meta({}), 0.5);
+  EXPECT_EQ(recorder.Ops(), "UnscaleAndCheck");
+  ExpectInvalid("UnscaleAndCheck: found_inf is undefined",
+                [] { UnscaleAndCheck(Two(), Tensor(), 1); });
+  ExpectInvalid("found_inf has shape [1]", [] { UnscaleAndCheck(Two(), Meta({1}), 1); });
+  ExpectInvalid("inverse_scale inf", [] { UnscaleAndCheck(Two(), Meta({}), INFINITY); });
+  ExpectInvalid("gradients[0] is undefined",
+                [] { UnscaleAndCheck(List{Tensor()}, Meta({}), 1); });
+}
+
 TEST(NormTest, ClipByNorm) {
   Recorder recorder;
   ClipByNorm(Two(), Meta({}), 0.5);

@@ -41,6 +41,14 @@ void AddCreationAndUpdateBindings(BindingTable& table) {
   table["GlobalNorm"] = [](TensorSpan x, const json& a) {
     return Results{GlobalNorm(x, a["infinity"] ? NormKind::kInfinity : NormKind::kTwo)};
   };
+  table["UnscaleAndCheck"] = [](TensorSpan x, const json& a) {
+    Results results;
+    for (const Tensor& tensor : x) results.push_back(Clone(tensor));
+    const Tensor found_inf = Zeros({});
+    UnscaleAndCheck(results, found_inf, a["inverse_scale"]);
+    results.push_back(found_inf);
+    return results;
+  };
   table["ClipByNorm"] = [](TensorSpan x, const json& a) {
     Results gradients;
     for (const Tensor& tensor : x) gradients.push_back(Clone(tensor));

@@ -510,6 +510,11 @@ def updates():
         cases.append(Case("GlobalNorm", f"nonfinite_{infinity}",
                           [*parts, ["nonfinite", [4], "dense"]], dict(infinity=infinity),
                           ("float32", "float64"), near=SUM, gradients=False))
+    for inverse_scale in (1.0, 2.0**-10):
+        for kind in ("unit", "nonfinite"):
+            cases.append(Case("UnscaleAndCheck", f"{kind}_{inverse_scale}",
+                              [*parts, [kind, [4], "dense"]], dict(inverse_scale=inverse_scale),
+                              ("float32", "float16", "bfloat16"), gradients=False))
     for max_norm in (0.5, 100.0):
         cases.append(Case("ClipByNorm", f"{max_norm}", parts, dict(max_norm=max_norm),
                           ("float32", "float64"), gradients=False))

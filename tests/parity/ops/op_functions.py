@@ -103,6 +103,13 @@ def _self_attention(x, a):
     return F.linear(y.transpose(1, 2).reshape(b, t, c), x[3], x[4])
 
 
+def _unscale_and_check(x, a):
+    gradients, found_inf = [t.clone() for t in x], torch.zeros([])
+    torch._amp_foreach_non_finite_check_and_unscale_(
+        gradients, found_inf, torch.tensor(a["inverse_scale"]))
+    return [*gradients, found_inf]
+
+
 def _clip(x, a):
     tensors = [torch.zeros_like(t) for t in x]
     for tensor, gradient in zip(tensors, x):
@@ -202,6 +209,7 @@ FUNCTIONS = {
     "GlobalNorm": lambda x, a: torch.nn.utils.get_total_norm(
         x, float("inf") if a.get("infinity") else 2.0),
     "ClipByNorm": _clip,
+    "UnscaleAndCheck": _unscale_and_check,
     "nn.Linear": lambda x, a: F.linear(x[0], x[1], _at(x, 2)),
     "nn.Embedding": lambda x, a: F.embedding(x[1], x[0]),
     "nn.LayerNorm": _layer_norm,
