@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "glog/logging.h"
 #include "lockstep/amp/autocast_state.h"
 #include "lockstep/base/error.h"
@@ -37,7 +38,7 @@ AutocastState::Precision Validated(const AutocastOptions& options) {
                                             "; give bfloat16 or float16 (or enabled = false to "
                                             "compute in the tensors' own dtypes)"));
   }
-  return {options.enabled, dtype};
+  return {options.enabled, dtype, options.pure};
 }
 
 // A reader of the log should know why mixed precision does not pay here; once for each dtype.
@@ -75,6 +76,23 @@ Autocast::~Autocast() {
   // Graphs and captured states may hold the cache for long; it holds nothing from here on.
   if (outermost_) CurrentAutocastState()->cache->Close();
   MutableThreadState().layer_state[kAutocastSlot] = std::move(saved_);
+}
+
+std::optional<AutocastOptions> ParseAutocast(absl::string_view text) {
+  if (text.empty()) return std::nullopt;
+  absl::string_view dtype = text;
+  AutocastOptions options;
+  options.pure = absl::ConsumePrefix(&dtype, "pure_");
+  if (dtype == "bf16") {
+    options.dtype = DType::kBFloat16;
+  } else if (dtype == "fp16") {
+    options.dtype = DType::kFloat16;
+  } else {
+    throw InvalidArgumentError(
+        absl::StrCat("no mixed precision '", text,
+                     "'; give bf16, fp16, pure_bf16 or pure_fp16, or nothing for float32"));
+  }
+  return options;
 }
 
 bool AutocastEnabled(DeviceType device_type) {

@@ -20,15 +20,15 @@ bool IsEligible(const Tensor& tensor) {
   return tensor.defined() && IsFloatingPoint(tensor.dtype()) && tensor.dtype() != DType::kFloat64;
 }
 
-// A parameter, whose copy the scope keeps.
-bool IsParameter(const Tensor& tensor) {
+// Whose copy the scope keeps.
+bool IsTrainedParameter(const Tensor& tensor) {
   return tensor.dtype() == DType::kFloat32 && autograd::RequiresGrad(tensor) &&
          autograd::IsLeaf(tensor);
 }
 
 Tensor CastTo(const AutocastState& state, const Tensor& tensor, DType dtype) {
   if (!IsEligible(tensor) || tensor.dtype() == dtype) return tensor;
-  if (state.cache_enabled && dtype != DType::kFloat32 && IsParameter(tensor)) {
+  if (state.cache_enabled && dtype != DType::kFloat32 && IsTrainedParameter(tensor)) {
     return state.cache->Cast(tensor, dtype);
   }
   return To(tensor, dtype);
@@ -73,18 +73,26 @@ Device DeviceOf(const OpCall& call) {
   return CurrentDevice();
 }
 
+// A lookup in a table of parameters, frozen ones too, which pure scopes run in 16 bits.
+bool IsParameterLookup(const OpInfo& info, const OpCall& call) {
+  return info.kind == OpKind::kIndexing && info.differentiable && !info.has_lists &&
+         IsEligible(call.inputs[0]) &&
+         (IsTrainedParameter(call.inputs[0]) ||
+          (call.inputs[0].impl().storage != nullptr &&
+           call.inputs[0].impl().storage->category() == MemoryCategory::kParameter));
+}
+
 TensorList AutocastLayer(const OpCall& call) {
   const AutocastState* state = CurrentAutocastState();
-  const OpInfo& info = GetOpInfo(call.op);
-  const bool same_everywhere =
-      info.amp_cpu == AmpClass::kUntouched && info.amp_cuda == AmpClass::kUntouched;
-  if (state == nullptr || same_everywhere || call.in_place) return DispatchBelow(kSlot, call);
+  if (state == nullptr || call.in_place) return DispatchBelow(kSlot, call);
   const DeviceType type = DeviceOf(call).type;
   const AutocastState::Precision& precision = state->at(type);
   if (!precision.enabled) return DispatchBelow(kSlot, call);
+  const OpInfo& info = GetOpInfo(call.op);
   switch (info.amp(type)) {
     case AmpClass::kUntouched:
-      break;
+      if (!precision.pure || !IsParameterLookup(info, call)) break;
+      return DispatchIn(*state, call, precision.dtype);
     case AmpClass::kLowPrecision:
       return DispatchIn(*state, call, precision.dtype);
     case AmpClass::kFp32:

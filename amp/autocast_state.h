@@ -21,6 +21,7 @@ struct AutocastState : LayerState {
   struct Precision {
     bool enabled = false;
     DType dtype = DType::kBFloat16;
+    bool pure = false;
   };
 
   Precision& at(DeviceType type) { return precisions[type == DeviceType::kCuda]; }
@@ -34,7 +35,8 @@ struct AutocastState : LayerState {
     return replay;
   }
 
-  std::array<Precision, 2> precisions = {{{false, DType::kBFloat16}, {false, DType::kFloat16}}};
+  std::array<Precision, 2> precisions = {
+      {{false, DType::kBFloat16, false}, {false, DType::kFloat16, false}}};
   bool cache_enabled = true;
   int depth = 0;  // scopes around
   std::shared_ptr<CastCache> cache;

@@ -153,6 +153,48 @@ TEST(AutocastTest, BackwardRunsInTheForwardsDTypes) {
   EXPECT_EQ(Grad(x).Item<float>({2, 4}), w.Item<float>({0, 4}) + w.Item<float>({1, 4}));
 }
 
+TEST(AutocastTest, PureScopesLookUpParametersInLowPrecision) {
+  const Tensor table = Parameter(Numbers({7, 3}));
+  const Tensor ids = FromVector<int64_t>({0, 6}, {2});
+  Tensor frozen;
+  {
+    CategoryScope category(MemoryCategory::kParameter);
+    frozen = Clone(Numbers({7, 3}));
+  }
+  {
+    const Autocast autocast;
+    EXPECT_EQ(Embedding(table, ids).dtype(), kF32);
+  }
+  const Autocast autocast({.pure = true});
+  const Tensor x = Embedding(table, ids);
+  EXPECT_EQ(x.dtype(), kBF16);
+  EXPECT_EQ(Embedding(frozen, ids).dtype(), kBF16);
+  EXPECT_EQ(IndexSelect(Numbers({7, 3}), 0, ids).dtype(), kF32) << "data is not a parameter";
+  // The stream stays in 16 bits through norms with float32 weights, and the loss is float32.
+  const Tensor weight = Parameter(Ones({3}));
+  const Tensor y = x + Linear(LayerNorm(x, weight, Tensor()), Numbers({3, 3}));
+  EXPECT_EQ(y.dtype(), kBF16);
+  const Tensor loss = CrossEntropy(y, FromVector<int64_t>({0, 2}, {2}));
+  EXPECT_EQ(loss.dtype(), kF32);
+  Backward(loss);
+  EXPECT_EQ(Grad(table).dtype(), kF32);
+  EXPECT_EQ(Grad(weight).dtype(), kF32);
+  EXPECT_NE(Grad(table).Item<float>({6, 2}), 0);
+  EXPECT_EQ(Grad(table).Item<float>({1, 2}), 0);
+}
+
+TEST(AutocastTest, ParsesWhatProgramsTake) {
+  EXPECT_FALSE(ParseAutocast("").has_value());
+  EXPECT_EQ(ParseAutocast("bf16")->dtype, kBF16);
+  EXPECT_FALSE(ParseAutocast("bf16")->pure);
+  EXPECT_EQ(ParseAutocast("pure_fp16")->dtype, kF16);
+  EXPECT_TRUE(ParseAutocast("pure_fp16")->pure);
+  for (const char* text : {"fp32", "pure_", "BF16", "pure"}) {
+    EXPECT_THAT(MessageOf([&] { ParseAutocast(text); }),
+                HasSubstr(std::string("no mixed precision '") + text + "'; give bf16"));
+  }
+}
+
 // ---- The cache of weights ----
 
 TEST(AutocastCacheTest, CastsAParameterOnce) {
