@@ -27,6 +27,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/string_view.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/dtype.h"
@@ -43,7 +44,16 @@ struct AutocastOptions {
   // scope ends, so that each is cast once. A copy serves again only while its parameter has the
   // same version, and one made under NoGradScope never serves a recorded op.
   bool cache_enabled = true;
+  // Activations stay in 16 bits throughout: lookups in tables of parameters (Embedding,
+  // IndexSelect, Gather) give 16 bits too, so that the residual stream of a transformer, which
+  // begins with one, is not float32 as under PyTorch's lists. Parameters are the float32 master
+  // weights as ever, and norms and losses compute in float32.
+  bool pure = false;
 };
+
+// What programs take as --amp: "" (none), "bf16", "fp16", "pure_bf16" or "pure_fp16". Throws
+// InvalidArgument for anything else.
+std::optional<AutocastOptions> ParseAutocast(absl::string_view text);
 
 // Scope on this thread; destroyed in the reverse order of construction.
 class Autocast {

@@ -72,6 +72,18 @@ TEST(Gpt2BenchmarkTest, PrintsOneConsistentLine) {
   EXPECT_GT(Field(line, "resident_bytes_above_start"), Field(line, "peak_bytes"));
 }
 
+TEST(Gpt2BenchmarkTest, MixedPrecisionSavesMemory) {
+  double last = Field(RunBenchmark("--size=nano --threads=1 --seconds=0.1").out, "peak_bytes");
+  for (const char* amp : {"bf16", "pure_bf16"}) {
+    const Outcome run =
+        RunBenchmark(std::string("--size=nano --threads=1 --seconds=0.1 --amp=") + amp);
+    ASSERT_EQ(run.status, 0) << run.err;
+    const double bytes = Field(run.out, "peak_bytes");
+    EXPECT_LT(bytes, last) << amp;
+    last = bytes;
+  }
+}
+
 TEST(Gpt2BenchmarkTest, ProfilesAndTraces) {
   const std::string trace = testing::TempDir() + "/step.json";
   const Outcome run =
@@ -87,7 +99,7 @@ TEST(Gpt2BenchmarkTest, ProfilesAndTraces) {
 TEST(Gpt2BenchmarkTest, WrongFlagsAreOneLineAndStatusOne) {
   for (const char* flags :
        {"--size=large", "--threads=-1", "--seconds=0", "--seconds=nan", "--no_such_flag", "stray",
-        "--amp=bf16", "--checkpoint=all", "--seconds=0.1 --trace=/nonexistent/step.json"}) {
+        "--amp=bf8", "--checkpoint=all", "--seconds=0.1 --trace=/nonexistent/step.json"}) {
     const Outcome run = RunBenchmark(flags);
     EXPECT_EQ(run.status, 1) << flags;
     EXPECT_EQ(run.out, "") << flags;
