@@ -3,18 +3,21 @@
 #include "lockstep/examples/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lockstep/autograd/backward.h"
+#include "lockstep/amp/scaler/grad_scaler.h"
+#include "lockstep/amp/training/training_step.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
@@ -26,7 +29,6 @@
 #include "lockstep/examples/stop_signal.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
-#include "lockstep/nn/optim/clip.h"
 #include "lockstep/nn/optim/schedule.h"
 #include "lockstep/nn/optim/schedules/cosine.h"
 #include "lockstep/profile/machine_limits.h"
@@ -78,6 +80,31 @@ std::vector<optim::ParameterGroup<optim::AdamWOptions>> Groups(const NamedTensor
   return {{Decayed(parameters, true), matrices}, {Decayed(parameters, false), vectors}};
 }
 
+constexpr absl::string_view kScalerPrefix = "scaler.";
+
+void SaveScaler(const amp::GradScalerState& scaler, state::TrainingState& state) {
+  for (const auto& [name, value] : scaler.reals) {
+    state.Set(absl::StrCat(kScalerPrefix, name), value);
+  }
+  for (const auto& [name, value] : scaler.integers) {
+    state.Set(absl::StrCat(kScalerPrefix, name), value);
+  }
+}
+
+amp::GradScalerState LoadScaler(const state::TrainingState& state) {
+  amp::GradScalerState scaler;
+  for (const auto& [name, value] : state.values) {
+    if (!absl::StartsWith(name, kScalerPrefix)) continue;
+    const std::string own = name.substr(kScalerPrefix.size());
+    if (const double* const real = std::get_if<double>(&value)) {
+      scaler.reals[own] = *real;
+    } else {
+      scaler.integers[own] = state.Integer(name);
+    }
+  }
+  return scaler;
+}
+
 class Trainer {
  public:
   Trainer(const TrainConfig& config, std::shared_ptr<comm::Communicator> world)
@@ -106,6 +133,12 @@ class Trainer {
         optimizer_.get(), optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config.steps),
                                                .total_steps = config.steps,
                                                .final_fraction = 0.1}));
+    training_ = std::make_unique<amp::TrainingStep>(
+        amp::TrainingStepOptions{.optimizers = {{optimizer_.get(), schedule_.get()}},
+                                 .module = model_.get(),
+                                 .scaler = scaler_.get(),
+                                 .clip_norm = kClipNorm,
+                                 .group = world_});
     if (!config.resume.empty()) Restore(state::LoadTrainingState(config.resume));
   }
 
@@ -163,37 +196,28 @@ class Trainer {
 
   StepOutcome Step() {
     const NamedTensors batch = NextBatch();
-    optimizer_->ZeroGrad();
-    Tensor loss;
-    {
-      profile::Range range("forward");
-      loss = model_->Loss(batch.At("ids"), batch.At("targets"));
-    }
-    {
-      profile::Range range("backward");
-      autograd::Backward(loss);
-    }
-    {
-      profile::Range range("optimizer");
-      optim::ClipGradNorm(optimizer_->parameters().Tensors(), kClipNorm);
-      optimizer_->Step();
-      schedule_->Step();
-    }
+    const amp::StepReport report = RunStep(batch);
     ++step_;
     StepOutcome outcome;
-    // One small collective a step: the mean loss, and whether any rank has been asked to stop.
-    Tensor shared = FromVector<double>({loss.Item<double>(), StopRequested() ? 1.0 : 0.0}, {2});
+    outcome.loss = report.loss;
+    // Whether any rank has been asked to stop.
+    const Tensor stop = FromVector<int64_t>({StopRequested() ? 1 : 0}, {1});
     Stopwatch waiting;
-    world_->AllReduce(shared).Wait();
-    outcome.communication_seconds = waiting.ElapsedSeconds();
+    world_->AllReduce(stop, {.op = comm::ReduceOp::kMax}).Wait();
+    outcome.communication_seconds = report.communication_seconds + waiting.ElapsedSeconds();
     if (ddp_) outcome.communication_seconds += ddp_->statistics().exposed_seconds;
-    outcome.loss = shared.Item<double>({0}) / world_->size();
-    outcome.stop = shared.Item<double>({1}) > 0;
-    if (!std::isfinite(outcome.loss)) {
-      throw FailedPreconditionError(absl::StrCat("step ", step_, ": the loss is ", outcome.loss,
-                                                 "; lower --lr=", config_.lr));
-    }
+    outcome.stop = stop.Item<int64_t>() > 0;
     return outcome;
+  }
+
+  amp::StepReport RunStep(const NamedTensors& batch) {
+    try {
+      return training_->Run(
+          [&](int64_t) { return model_->Loss(batch.At("ids"), batch.At("targets")); });
+    } catch (const Error& error) {
+      if (error.code() != absl::StatusCode::kFailedPrecondition) throw;
+      throw error.WithContext(absl::StrCat("step ", step_ + 1, ", --lr=", config_.lr));
+    }
   }
 
   // The table is rank 0's; each rank's trace lies beside the states.
@@ -269,6 +293,7 @@ class Trainer {
       state.Set(absl::StrCat("optimizer.", name), number);
     }
     state.Set("schedule.step", schedule_->step());
+    if (scaler_ != nullptr) SaveScaler(scaler_->SaveState(), state);
     state.Set("data.epoch", loader_.position().epoch);
     state.Set("data.batch", loader_.position().batch);
     state.Set("data.fingerprint", static_cast<int64_t>(text_->Fingerprint()));
@@ -291,7 +316,7 @@ class Trainer {
     optimizer.tensors = state.optimizer;
     constexpr absl::string_view kPrefix = "optimizer.";
     for (const auto& [name, value] : state.values) {
-      if (name.compare(0, kPrefix.size(), kPrefix.data(), kPrefix.size()) == 0) {
+      if (absl::StartsWith(name, kPrefix)) {
         optimizer.numbers[name.substr(kPrefix.size())] = state.Integer(name);
       }
     }
@@ -299,6 +324,7 @@ class Trainer {
     optim::OptimizerState schedule;
     schedule.numbers["step"] = state.Integer("schedule.step");
     schedule_->LoadState(schedule);
+    if (scaler_ != nullptr) scaler_->LoadState(LoadScaler(state));
     loader_.Seek({state.Integer("data.epoch"), state.Integer("data.batch")});
     ThreadGenerators() = state::LoadRandomState(state, world_->rank());
     step_ = state.step;
@@ -379,6 +405,8 @@ class Trainer {
   std::optional<strategies::DistributedDataParallel> ddp_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
+  std::unique_ptr<amp::GradScaler> scaler_;  // null: gradients are not scaled
+  std::unique_ptr<amp::TrainingStep> training_;
   RecentSpeed recent_;
   double training_seconds_ = 0;
   int64_t step_ = 0;
