@@ -98,7 +98,8 @@ GptOutcome TrainGpt(const GptTraining& training) {
     outcome.skipped += report.stepped ? 0 : 1;
   }
   autograd::NoGradScope no_grad;
-  for (const auto& [name, parameter] : parameters) outcome.parameters.Insert(name, Clone(parameter));
+  for (const auto& [name, parameter] : parameters)
+    outcome.parameters.Insert(name, Clone(parameter));
   return outcome;
 }
 
