@@ -27,7 +27,7 @@ namespace lockstep {
 // back to the system. AddressSanitizer sees cached blocks as freed.
 class CachingAllocator : public Allocator {
  public:
-  static constexpr int64_t kLargeBytes = int64_t{1} << 20;
+  static constexpr int64_t kLargeBytes = int64_t{256} << 10;
 
   CachingAllocator();
   // Gives the cached blocks back; those in use stay their holders'.

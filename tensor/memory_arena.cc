@@ -12,8 +12,12 @@
 namespace lockstep {
 namespace {
 
-// Memory comes from the system in pieces of this size; pages of it that nobody writes cost nothing.
+// Memory comes from the system in pieces of this size and alignment, that of a huge page: where the
+// system may use those (MADV_HUGEPAGE), a step spends less time on address translation (nano: a
+// tenth) and no more memory than one piece at the end.
 constexpr int64_t kCommitBytes = int64_t{2} << 20;
+
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -28,12 +32,15 @@ MemoryArena::~MemoryArena() {
 bool MemoryArena::Reserve() {
   if (base_ != nullptr) return true;
   if (refused_) return false;
-  const int64_t bytes = RoundedSize(reserve_bytes_);
-  void* base = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  refused_ = base == MAP_FAILED;
+  const int64_t bytes = RoundUp(reserve_bytes_, kCommitBytes);
+  void* range = mmap(nullptr, static_cast<size_t>(bytes + kCommitBytes), PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  refused_ = range == MAP_FAILED;
   if (refused_) return false;
-  base_ = static_cast<char*>(base);
+  char* begin = static_cast<char*>(range);
+  base_ = reinterpret_cast<char*>(RoundUp(reinterpret_cast<int64_t>(range), kCommitBytes));
+  if (base_ > begin) munmap(begin, static_cast<size_t>(base_ - begin));
+  munmap(base_ + bytes, static_cast<size_t>(begin + kCommitBytes - base_));
   reserved_bytes_ = bytes;
   Index(parts_.emplace(0, Part{bytes, State::kCold}).first);
   return true;
@@ -86,9 +93,10 @@ MemoryArena::Parts::iterator MemoryArena::SetState(Parts::iterator part, State s
 }
 
 bool MemoryArena::Commit(int64_t offset, int64_t bytes) {
-  if (mprotect(base_ + offset, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE) != 0)
-    return false;
-  ASAN_POISON_MEMORY_REGION(base_ + offset, static_cast<size_t>(bytes));
+  char* begin = base_ + offset;
+  if (mprotect(begin, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE) != 0) return false;
+  madvise(begin, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish: its result does not matter
+  ASAN_POISON_MEMORY_REGION(begin, static_cast<size_t>(bytes));
   return true;
 }
 
@@ -134,8 +142,9 @@ MemoryArena::Parts::iterator MemoryArena::MakeFree(int64_t bytes) {
     best = cold;
   }
   if (best == parts_.end()) return best;
-  const int64_t rounded = (fewest + kCommitBytes - 1) / kCommitBytes * kCommitBytes;
-  Split(best, std::min(rounded, best->second.bytes));
+  // Up to the end of a piece, so that the next commit begins with a whole one.
+  const int64_t end = RoundUp(best->first + fewest, kCommitBytes);
+  Split(best, std::min(end - best->first, best->second.bytes));
   if (!Commit(best->first, best->second.bytes)) {
     SetState(best, State::kCold);
     return parts_.end();
