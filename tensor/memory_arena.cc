@@ -24,7 +24,10 @@ int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit 
 MemoryArena::~MemoryArena() {
   for (const auto& [offset, part] : parts_) {
     if (part.state == State::kUsed) continue;
-    ASAN_UNPOISON_MEMORY_REGION(base_ + offset, static_cast<size_t>(part.bytes));
+    // Cold addresses are not poisoned, and too many.
+    if (part.state == State::kFree) {
+      ASAN_UNPOISON_MEMORY_REGION(base_ + offset, static_cast<size_t>(part.bytes));
+    }
     munmap(base_ + offset, static_cast<size_t>(part.bytes));
   }
 }
