@@ -248,7 +248,8 @@ HookHandle Module::RegisterBackwardHook(BackwardHook hook) {
 }
 
 void Module::SetForwardWrapper(ForwardWrapper wrapper) {
-  if (wrapper && hooks().wrapper) {
+  if (!wrapper && hooks_ == nullptr) return;
+  if (wrapper && has_forward_wrapper()) {
     throw AlreadyExistsError(absl::StrCat("SetForwardWrapper: this ", Description(),
                                           " has a wrapper already; remove it first"));
   }

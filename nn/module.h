@@ -123,6 +123,7 @@ class Module {
   // the wrapper does. Names and contents of the module stay. An empty one removes it. Throws
   // AlreadyExists when the module has one.
   void SetForwardWrapper(ForwardWrapper wrapper);
+  bool has_forward_wrapper() const { return hooks_ != nullptr && hooks_->wrapper != nullptr; }
 
   // "Linear(3, 5)": the kind and what it was made with. For ToString().
   virtual std::string Description() const { return "Module"; }
