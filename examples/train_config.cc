@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/setting.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::examples {
@@ -41,6 +42,7 @@ struct JsonReader {
 struct StateWriter {
   state::TrainingState& state;
   void operator()(const char* name, int64_t value) { Put(name, value); }
+  void operator()(const char* name, bool value) { Put(name, int64_t{value}); }
   void operator()(const char* name, double value) { Put(name, value); }
   void operator()(const char* name, const std::string& value) { Put(name, value); }
   void operator()(const char* name, const std::vector<std::string>& value) {
@@ -58,6 +60,7 @@ struct StateReader {
     if (state.values.contains(Key(name))) Get(name, value);
   }
   void Get(const char* name, int64_t& value) { value = state.Integer(Key(name)); }
+  void Get(const char* name, bool& value) { value = state.Integer(Key(name)) != 0; }
   void Get(const char* name, double& value) { value = state.Real(Key(name)); }
   void Get(const char* name, std::string& value) { value = state.Text(Key(name)); }
   void Get(const char* name, std::vector<std::string>& value) {
@@ -88,6 +91,8 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("lr", self.lr);
   visit("seed", self.seed);
   visit("amp", self.amp);
+  visit("checkpoint", self.checkpoint);
+  visit("offload_activations", self.offload_activations);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
@@ -128,11 +133,15 @@ void TrainConfig::Resolve() {
                        ((batch / ranks / micro_batches) + 1) * micro_batches * ranks));
   Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
   Require(seed >= 0, "seed", seed, "give a number >= 0");
-  try {
-    amp::ParseAutocast(amp);
-  } catch (const Error& error) {
-    Require(false, "amp", amp, error.message());
-  }
+  const auto parses = [](absl::string_view flag, const std::string& value, auto parse) {
+    try {
+      parse(value);
+    } catch (const Error& error) {
+      Require(false, flag, value, error.message());
+    }
+  };
+  parses("amp", amp, &amp::ParseAutocast);
+  parses("checkpoint", checkpoint, &checkpoint::ParseCheckpointSetting);
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");
   Require(keep >= 1, "keep", keep, "give a number of states >= 1");

@@ -37,7 +37,9 @@ struct TrainConfig {
   int64_t micro_batches = 1;  // forward and backward passes that a rank splits its rows into
   double lr = 2e-3;
   int64_t seed = 0;
-  std::string amp;  // as amp::ParseAutocast takes it
+  std::string amp;                  // as amp::ParseAutocast takes it
+  std::string checkpoint = "none";  // as checkpoint::ParseCheckpointSetting takes it
+  bool offload_activations = false;
 
   // States.
   std::string out;  // absolute

@@ -49,6 +49,11 @@ ABSL_FLAG(int64_t, micro_batches, 1,
 ABSL_FLAG(std::string, amp, "",
           "Mixed precision: bf16 or fp16 (with a gradient scaler), or pure_bf16 or pure_fp16 with "
           "the residual stream in 16 bits too. Empty: float32.");
+ABSL_FLAG(std::string, checkpoint, "none",
+          "Activation checkpointing: none, block (recompute each block), selective (recompute all "
+          "but contractions), or budget:SIZE (what fits best, e.g. budget:64MiB a rank).");
+ABSL_FLAG(bool, offload_activations, false,
+          "Keep activations on the host device between forward and backward.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -66,12 +71,29 @@ ABSL_FLAG(int64_t, threads_per_rank, 0, "Threads an op may use. 0: processors / 
 namespace lockstep::examples {
 namespace {
 
-constexpr const char* kFlagNames[] = {
-    "data",        "extensions", "strategy",   "ranks",         "model",
-    "layers",      "heads",      "width",      "block",         "steps",
-    "batch",       "lr",         "seed",       "micro_batches", "amp",
-    "out",         "resume",     "save_every", "keep",          "threads_per_rank",
-    "profile_step"};
+constexpr const char* kFlagNames[] = {"data",
+                                      "extensions",
+                                      "strategy",
+                                      "ranks",
+                                      "model",
+                                      "layers",
+                                      "heads",
+                                      "width",
+                                      "block",
+                                      "steps",
+                                      "batch",
+                                      "lr",
+                                      "seed",
+                                      "micro_batches",
+                                      "amp",
+                                      "checkpoint",
+                                      "offload_activations",
+                                      "out",
+                                      "resume",
+                                      "save_every",
+                                      "keep",
+                                      "threads_per_rank",
+                                      "profile_step"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
 
 void PrintHelp() {
@@ -123,6 +145,8 @@ TrainConfig ConfigFromFlags() {
   config.batch = absl::GetFlag(FLAGS_batch);
   config.micro_batches = absl::GetFlag(FLAGS_micro_batches);
   config.amp = absl::GetFlag(FLAGS_amp);
+  config.checkpoint = absl::GetFlag(FLAGS_checkpoint);
+  config.offload_activations = absl::GetFlag(FLAGS_offload_activations);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -192,6 +216,8 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   }
   if (Given(given, "threads_per_rank")) config.threads_per_rank = asked.threads_per_rank;
   if (Given(given, "amp")) config.amp = asked.amp;
+  if (Given(given, "checkpoint")) config.checkpoint = asked.checkpoint;
+  if (Given(given, "offload_activations")) config.offload_activations = asked.offload_activations;
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;

@@ -22,6 +22,9 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/measure_units.h"
+#include "lockstep/checkpoint/offload.h"
+#include "lockstep/checkpoint/setting.h"
 #include "lockstep/data/byte_text.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler.h"
@@ -128,6 +131,7 @@ class Trainer {
     }
     ManualSeed(static_cast<uint64_t>(config.seed), world_->rank());
     model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
+    ApplyCheckpointing();  // before DDP, which would take its trial passes for steps
     if (config.strategy == "ddp") {
       ddp_.emplace(model_, world_);
     }
@@ -213,6 +217,18 @@ class Trainer {
     return options;
   }
 
+  void ApplyCheckpointing() {
+    const Tensor ids = Zeros({config_.batch / config_.ranks / config_.micro_batches, config_.block},
+                             {.dtype = DType::kInt64});
+    checkpointing_ =
+        checkpoint::ApplyCheckpointSetting(checkpoint::ParseCheckpointSetting(config_.checkpoint),
+                                           checkpoint::UnitsOf(model_->transformer()->h()), [&] {
+                                             std::optional<amp::Autocast> autocast;
+                                             if (autocast_) autocast.emplace(*autocast_);
+                                             return model_->Loss(ids, ids);
+                                           });
+  }
+
   StepOutcome Step(Progress& progress) {
     std::vector<NamedTensors> batches;
     for (int64_t i = 0; i < config_.micro_batches; ++i) batches.push_back(NextBatch());
@@ -237,6 +253,8 @@ class Trainer {
     try {
       return training_->Run([&](int64_t i) {
         const NamedTensors& batch = batches[static_cast<size_t>(i)];
+        std::optional<checkpoint::OffloadActivations> offload;
+        if (config_.offload_activations) offload.emplace();
         return model_->Loss(batch.At("ids"), batch.At("targets"));
       });
     } catch (const Error& error) {
@@ -367,6 +385,7 @@ class Trainer {
       absl::StrAppend(&text, ", ", config_.micro_batches, " micro-batches");
     }
     if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
+    if (config_.offload_activations) absl::StrAppend(&text, ", activations on the host");
     return text;
   }
 
@@ -390,6 +409,7 @@ class Trainer {
         static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
         static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
         Precision().c_str());
+    if (config_.checkpoint != "none") std::printf("memory: %s\n", checkpointing_.c_str());
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
                   static_cast<long long>(step_));
@@ -443,6 +463,7 @@ class Trainer {
   data::DataLoader loader_;
   const std::optional<amp::AutocastOptions> autocast_;
   std::shared_ptr<models::Gpt2> model_;
+  std::string checkpointing_;  // what of the model is recomputed, in words
   std::optional<strategies::DistributedDataParallel> ddp_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;

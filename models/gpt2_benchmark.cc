@@ -5,7 +5,7 @@
 // scripts.
 //
 //   ./bazelw run //models:gpt2_benchmark -- --size=mini --threads=2
-//   ./bazelw run //models:gpt2_benchmark -- --size=mini --amp=bf16
+//   ./bazelw run //models:gpt2_benchmark -- --size=mini --amp=bf16 --checkpoint=block
 //   ./bazelw run //models:gpt2_benchmark -- --size=mini --profile --trace=step.json
 //
 // --profile prints, before that line, the table of kernels of three further steps; --trace writes
@@ -40,6 +40,9 @@
 #include "lockstep/base/caller_path.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/measure_units.h"
+#include "lockstep/checkpoint/offload.h"
+#include "lockstep/checkpoint/setting.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/profile/machine_limits.h"
@@ -58,8 +61,10 @@ ABSL_FLAG(std::string, trace, "", "Write those steps to this file as a trace. Em
 ABSL_FLAG(std::string, amp, "",
           "Mixed precision: bf16 or fp16, or pure_bf16 or pure_fp16 with the residual stream in 16 "
           "bits too. Empty: float32.");
-ABSL_FLAG(std::string, checkpoint, "",
-          "Activation checkpointing. Empty: keep all activations, the only one so far.");
+ABSL_FLAG(std::string, checkpoint, "none",
+          "Activation checkpointing: none, block (recompute each block), selective (all of it but "
+          "contractions), or budget:SIZE, e.g. budget:64MiB.");
+ABSL_FLAG(bool, offload_activations, false, "Keep activations on the host device meanwhile.");
 
 namespace lockstep::models {
 namespace {
@@ -72,6 +77,8 @@ struct Settings {
   bool profile = false;
   std::string trace;  // absolute path; empty: none
   std::optional<amp::AutocastOptions> autocast;
+  checkpoint::CheckpointSetting checkpoint;
+  bool offload_activations = false;
 };
 
 int64_t BatchOf(const std::string& size) {
@@ -79,6 +86,17 @@ int64_t BatchOf(const std::string& size) {
   if (size == "mini") return 8;
   if (size == "small") return 2;
   throw InvalidArgumentError(absl::StrCat("--size=", size, ": give nano, mini or small"));
+}
+
+// parse(value); its error begins with the flag.
+template <typename Parsed>
+Parsed WithFlag(absl::string_view flag, const std::string& value,
+                Parsed (*parse)(absl::string_view)) {
+  try {
+    return parse(value);
+  } catch (const Error& error) {
+    throw InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", error.message()));
+  }
 }
 
 Settings SettingsFromFlags() {
@@ -97,17 +115,10 @@ Settings SettingsFromFlags() {
     throw InvalidArgumentError(
         absl::StrCat("--seconds=", settings.seconds, ": give a length of time above 0"));
   }
-  const std::string precision = absl::GetFlag(FLAGS_amp);
-  try {
-    settings.autocast = amp::ParseAutocast(precision);
-  } catch (const Error& error) {
-    throw InvalidArgumentError(absl::StrCat("--amp=", precision, ": ", error.message()));
-  }
-  if (const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint); !checkpoint.empty()) {
-    throw UnimplementedError(
-        absl::StrCat("--checkpoint=", checkpoint,
-                     ": there is no activation checkpointing yet; leave --checkpoint out"));
-  }
+  settings.autocast = WithFlag("amp", absl::GetFlag(FLAGS_amp), &amp::ParseAutocast);
+  settings.checkpoint =
+      WithFlag("checkpoint", absl::GetFlag(FLAGS_checkpoint), &checkpoint::ParseCheckpointSetting);
+  settings.offload_activations = absl::GetFlag(FLAGS_offload_activations);
   return settings;
 }
 
@@ -144,17 +155,22 @@ class TrainStep {
   TrainStep(const Gpt2Config& config, const Settings& settings)
       : model_(config),
         autocast_(settings.autocast),
+        offload_(settings.offload_activations),
         optimizer_(model_.NamedParameters(), {.lr = 1e-3}),
         ids_(Tokens(config, settings.batch)),
-        targets_(Tokens(config, settings.batch)) {}
+        targets_(Tokens(config, settings.batch)) {
+    checkpoint::ApplyCheckpointSetting(settings.checkpoint,
+                                       checkpoint::UnitsOf(model_.transformer()->h()),
+                                       [this] { return Forward(); });
+  }
 
   void Run() {
     Tensor loss;
     {
       profile::Range range("forward");
-      std::optional<amp::Autocast> autocast;
-      if (autocast_) autocast.emplace(*autocast_);
-      loss = model_.Loss(ids_, targets_);
+      std::optional<checkpoint::OffloadActivations> offload;
+      if (offload_) offload.emplace();
+      loss = Forward();
     }
     {
       profile::Range range("backward");
@@ -174,6 +190,12 @@ class TrainStep {
   }
 
  private:
+  Tensor Forward() {
+    std::optional<amp::Autocast> autocast;
+    if (autocast_) autocast.emplace(*autocast_);
+    return model_.Loss(ids_, targets_);
+  }
+
   static Tensor Tokens(const Gpt2Config& config, int64_t batch) {
     const double count = static_cast<double>(config.vocabulary);
     return To(RandomUniform({batch, config.block}, 0, count), DType::kInt64);
@@ -181,6 +203,7 @@ class TrainStep {
 
   Gpt2 model_;
   std::optional<amp::AutocastOptions> autocast_;
+  bool offload_;
   optim::AdamW optimizer_;
   Tensor ids_, targets_;
 };
@@ -240,6 +263,7 @@ int Main(int argc, char** argv) {
         "Times a training step of GPT-2.\n"
         "  --size=nano|mini|small  --threads=N (0: all processors)  --seconds=S\n"
         "  --amp=bf16|fp16|pure_bf16|pure_fp16\n"
+        "  --checkpoint=block|selective|budget:SIZE  --offload_activations\n"
         "  --profile (prints the table of kernels)  --trace=FILE (for Perfetto)\n");
     return 0;
   }
