@@ -45,13 +45,14 @@ AutocastState::Precision Validated(const AutocastOptions& options) {
 void WarnIfSlow(DeviceType type, DType dtype) {
   if (HasFastContractions(type, dtype) || type != DeviceType::kCpu) return;
   if (dtype == DType::kBFloat16) {
-    LOG_FIRST_N(WARNING, 1) << "Autocast: this processor has no bfloat16 instructions (AVX-512 "
-                               "BF16): matrix products convert and compute in float32, which "
-                               "saves memory and no time";
+    LOG_FIRST_N(WARNING, 1) << "Autocast: this processor has no bfloat16 instructions that are "
+                               "faster than float32's: matrix products convert and compute in "
+                               "float32, which saves memory and little time";
   } else {
-    LOG_FIRST_N(WARNING, 1) << "Autocast: matrix products in float16 convert and compute in "
-                               "float32 on the CPU, which saves memory and no time; bfloat16 is "
-                               "the faster dtype where the processor has its instructions";
+    LOG_FIRST_N(WARNING, 1)
+        << "Autocast: matrix products in float16 convert and compute in "
+           "float32 on the CPU, which saves memory and little time; bfloat16 is "
+           "the faster dtype where the processor has its instructions";
   }
 }
 

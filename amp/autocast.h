@@ -18,9 +18,10 @@
 // Only floating-point tensors on the scope's kind of device are cast, never float64; in-place forms
 // and view ops are left alone. Differences from torch.autocast are in docs/amp.md.
 //
-// bfloat16 needs AVX-512 BF16 instructions to be faster than float32 on the CPU; without them, and
-// for float16 on any processor, contractions convert blocks and compute in float32. That is right
-// but slower, and is said once a process on the log (LOG(WARNING)).
+// bfloat16 is faster than float32 on the CPU where the processor multiplies it faster
+// (tensor/fast_contractions.h: AMX, or AVX-512 BF16 at full rate); elsewhere, and for float16 on
+// any processor, contractions convert blocks and compute in float32. That is right, and saves
+// memory and little time; it is said once a process on the log (LOG(WARNING)).
 #ifndef LOCKSTEP_AMP_AUTOCAST_H_
 #define LOCKSTEP_AMP_AUTOCAST_H_
 

@@ -14,6 +14,7 @@
 #include "lockstep/amp/scaler/grad_scaler.h"
 #include "lockstep/amp/training/training_step.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/requires_grad.h"
 #include "lockstep/docs/snippets.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/optim/adamw.h"
@@ -29,6 +30,22 @@ namespace {
 
 TEST(AmpExample, PageIsThisFile) {
   docs::ExpectSnippetsCompiled("docs/amp.md", "docs/amp_example_test.cc");
+}
+
+TEST(AmpExample, Casts) {
+  ManualSeed(1);
+  auto model = std::make_shared<models::Mlp>(models::MlpConfig{.sizes = {3, 8, 2}});
+  const Tensor inputs = Reshape(Arange(24.0), {8, 3}) * 0.1;
+  Tensor y;
+  {
+    amp::Autocast autocast;  // bfloat16 on the CPU
+    y = (*model)(inputs);
+  }
+  EXPECT_EQ(y.dtype(), DType::kBFloat16);
+  autograd::Backward(Sum(y));  // parameters and their gradients are float32
+  for (const Tensor& parameter : model->Parameters()) {
+    EXPECT_EQ(autograd::Grad(parameter).dtype(), DType::kFloat32);
+  }
 }
 
 TEST(AmpExample, ScalesStepsAndSearches) {

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lockstep/amp/autocast.h"
 #include "lockstep/amp/scaler/grad_scaler.h"
 #include "lockstep/amp/training/training_step.h"
 #include "lockstep/autograd/grad_mode.h"
@@ -117,7 +118,10 @@ class Trainer {
         validation_(std::make_shared<data::ByteTextDataset>(text_, config.block,
                                                             data::TextPart::kValidation)),
         loader_(train_, Sampler(train_->size(), data::Remainder::kDrop, /*shuffle=*/true),
-                {.batch_size = config.batch / config.ranks, .drop_last = true, .threads = 1}) {
+                {.batch_size = config.batch / config.ranks / config.micro_batches,
+                 .drop_last = true,
+                 .threads = 1}),
+        autocast_(amp::ParseAutocast(config.amp)) {
     if (loader_.BatchesPerEpoch() == 0) {
       throw InvalidArgumentError(absl::StrCat("--data=", config.data, ": has ", train_->size(),
                                               " training rows, fewer than --batch=", config.batch));
@@ -133,12 +137,11 @@ class Trainer {
         optimizer_.get(), optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config.steps),
                                                .total_steps = config.steps,
                                                .final_fraction = 0.1}));
-    training_ = std::make_unique<amp::TrainingStep>(
-        amp::TrainingStepOptions{.optimizers = {{optimizer_.get(), schedule_.get()}},
-                                 .module = model_.get(),
-                                 .scaler = scaler_.get(),
-                                 .clip_norm = kClipNorm,
-                                 .group = world_});
+    // float16 reaches down to 6e-8: smaller gradients would be zero.
+    if (autocast_ && autocast_->dtype == DType::kFloat16) {
+      scaler_ = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.group = world_});
+    }
+    training_ = std::make_unique<amp::TrainingStep>(StepOptions());
     if (!config.resume.empty()) Restore(state::LoadTrainingState(config.resume));
   }
 
@@ -152,7 +155,7 @@ class Trainer {
     while (step_ < config_.steps && !stopped) {
       Stopwatch watch;
       const bool profiled = step_ + 1 == config_.profile_step;
-      const StepOutcome outcome = profiled ? ProfiledStep(progress) : Step();
+      const StepOutcome outcome = profiled ? ProfiledStep(progress) : Step(progress);
       stopped = outcome.stop;
       recent_.Add(watch.ElapsedSeconds(), outcome.communication_seconds);
       communication_seconds += outcome.communication_seconds;
@@ -198,10 +201,30 @@ class Trainer {
     return *std::move(batch);
   }
 
-  StepOutcome Step() {
-    const NamedTensors batch = NextBatch();
-    const amp::StepReport report = RunStep(batch);
+  amp::TrainingStepOptions StepOptions() {
+    amp::TrainingStepOptions options{.optimizers = {{optimizer_.get(), schedule_.get()}},
+                                     .module = model_.get(),
+                                     .autocast = autocast_,
+                                     .scaler = scaler_.get(),
+                                     .clip_norm = kClipNorm,
+                                     .micro_batches = config_.micro_batches,
+                                     .group = world_};
+    if (ddp_) {
+      options.no_sync = [this] {
+        return std::make_shared<strategies::DistributedDataParallel::NoSync>(*ddp_);
+      };
+    }
+    return options;
+  }
+
+  StepOutcome Step(Progress& progress) {
+    std::vector<NamedTensors> batches;
+    for (int64_t i = 0; i < config_.micro_batches; ++i) batches.push_back(NextBatch());
+    const amp::StepReport report = RunStep(batches);
     ++step_;
+    if (first_ && !report.stepped) {
+      progress.Line(absl::StrCat("step ", step_, ": ", report.ToString()));
+    }
     StepOutcome outcome;
     outcome.loss = report.loss;
     if (!report.stepped) outcome.skipped = report.ToString();
@@ -215,10 +238,12 @@ class Trainer {
     return outcome;
   }
 
-  amp::StepReport RunStep(const NamedTensors& batch) {
+  amp::StepReport RunStep(const std::vector<NamedTensors>& batches) {
     try {
-      return training_->Run(
-          [&](int64_t) { return model_->Loss(batch.At("ids"), batch.At("targets")); });
+      return training_->Run([&](int64_t i) {
+        const NamedTensors& batch = batches[static_cast<size_t>(i)];
+        return model_->Loss(batch.At("ids"), batch.At("targets"));
+      });
     } catch (const Error& error) {
       if (error.code() != absl::StatusCode::kFailedPrecondition) throw;
       throw error.WithContext(absl::StrCat("step ", step_ + 1, ", --lr=", config_.lr));
@@ -232,7 +257,7 @@ class Trainer {
     StepOutcome outcome;
     {
       profile::ProfileScope scope(profiler);
-      outcome = Step();
+      outcome = Step(progress);
     }
     std::filesystem::create_directories(config_.out);
     const std::string path =
@@ -245,6 +270,8 @@ class Trainer {
   // Mean loss over the first rows that are held out, the same rows for every number of ranks.
   double Validate() {
     const autograd::NoGradScope no_grad;
+    std::optional<amp::Autocast> autocast;
+    if (autocast_) autocast.emplace(*autocast_);
     const int64_t rows = std::min(kValidationRows, validation_->size());
     data::DataLoader loader(validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
                             {.batch_size = config_.batch / config_.ranks, .threads = 0});
@@ -329,11 +356,23 @@ class Trainer {
     optim::OptimizerState schedule;
     schedule.numbers["step"] = state.Integer("schedule.step");
     schedule_->LoadState(schedule);
-    if (scaler_ != nullptr) scaler_->LoadState(LoadScaler(state));
+    // The run may have been in another precision until now.
+    const amp::GradScalerState scaler = LoadScaler(state);
+    if (scaler_ != nullptr && !scaler.reals.empty()) scaler_->LoadState(scaler);
     loader_.Seek({state.Integer("data.epoch"), state.Integer("data.batch")});
     ThreadGenerators() = state::LoadRandomState(state, world_->rank());
     step_ = state.step;
     state_path_ = config_.resume;
+  }
+
+  // What differs from plain float32 steps, for the plan.
+  std::string Precision() const {
+    std::string text;
+    if (config_.micro_batches > 1) {
+      absl::StrAppend(&text, ", ", config_.micro_batches, " micro-batches");
+    }
+    if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
+    return text;
   }
 
   void PrintPlan() const {
@@ -352,9 +391,10 @@ class Trainer {
                 world_->size(), world_->size() == 1 ? "" : "s", IntraOpThreads(),
                 IntraOpThreads() == 1 ? "" : "s", std::string(world_->backend()).c_str());
     std::printf(
-        "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g\n",
+        "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g%s\n",
         static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
-        static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm);
+        static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
+        Precision().c_str());
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
                   static_cast<long long>(step_));
@@ -406,6 +446,7 @@ class Trainer {
   std::shared_ptr<data::ByteTextDataset> train_;
   std::shared_ptr<data::ByteTextDataset> validation_;
   data::DataLoader loader_;
+  const std::optional<amp::AutocastOptions> autocast_;
   std::shared_ptr<models::Gpt2> model_;
   std::optional<strategies::DistributedDataParallel> ddp_;
   std::unique_ptr<optim::AdamW> optimizer_;

@@ -34,6 +34,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "glog/logging.h"
 #include "lockstep/amp/autocast.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/caller_path.h"
@@ -260,4 +261,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace lockstep::models
 
-int main(int argc, char** argv) { return lockstep::models::Main(argc, argv); }
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;  // no files
+  google::InitGoogleLogging(argv[0]);
+  return lockstep::models::Main(argc, argv);
+}

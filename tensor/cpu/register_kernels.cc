@@ -14,7 +14,7 @@ namespace lockstep::cpu {
 namespace {
 
 bool HasFast(DType dtype) {
-  return dtype == DType::kBFloat16 && EffectiveInstructionSet() >= InstructionSet::kAvx512BFloat16;
+  return dtype == DType::kBFloat16 && EffectiveInstructionSet() >= InstructionSet::kFastBFloat16;
 }
 
 struct Registration {
