@@ -165,6 +165,9 @@ class Trainer {
       communication_seconds += outcome.communication_seconds;
       training_seconds_ += watch.ElapsedSeconds();
       const bool last = step_ == config_.steps || stopped;
+      if (first_ && !outcome.skipped.empty()) {
+        progress.Line(absl::StrCat("step ", step_, ": ", outcome.skipped));
+      }
       if (first_) progress.Update(Report(outcome.loss));
       if (last || step_ % kValidateEvery == 0) {
         validation_loss = Validate();
@@ -183,6 +186,7 @@ class Trainer {
     double loss = 0;  // mean over all rows
     bool stop = false;
     double communication_seconds = 0;  // that this rank waited
+    std::string skipped = {};          // why nothing was learnt, or ""
   };
 
   std::shared_ptr<data::DistributedSampler> Sampler(int64_t rows, data::Remainder remainder,
@@ -239,6 +243,7 @@ class Trainer {
     }
     StepOutcome outcome;
     outcome.loss = report.loss;
+    if (!report.stepped) outcome.skipped = report.ToString();
     // Whether any rank has been asked to stop.
     const Tensor stop = FromVector<int64_t>({StopRequested() ? 1 : 0}, {1});
     Stopwatch waiting;
