@@ -13,6 +13,7 @@
 #define HWY_TARGET_INCLUDE "tensor/cpu/block_gemm.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "lockstep/tensor/cpu/vector_io-inl.h"
 
 // Constants of the blocking, once for all targets.
 #ifndef LOCKSTEP_TENSOR_CPU_BLOCK_GEMM_CC_
@@ -22,7 +23,8 @@ namespace {
 
 // A micro-tile is 6 rows x 2 vectors: 12 accumulators, which hide the latency of a multiply-add on
 // every processor since Haswell, plus two vectors of B and one broadcast fit into 16 registers.
-constexpr int64_t kTileRows = 6;
+// AVX-512 has 32: 12 rows, which read B half as often.
+constexpr int64_t kMaxTileRows = 12;
 // The blocking: a packed panel of B (two vectors wide) stays in the first-level cache, a block of A
 // in the second.
 constexpr int64_t kMaxDepth = 384;         // of one pass over k: 24 KiB of a panel of B with AVX2
@@ -54,6 +56,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+constexpr int64_t kTileRows = HWY_TARGET == HWY_AVX3 ? 12 : 6;
+
 inline float Widen(float x) { return x; }
 inline double Widen(double x) { return x; }
 inline float Widen(bfloat16 x) { return ToFloat(x); }
@@ -71,7 +75,9 @@ HWY_INLINE void MicroTile(int64_t depth, const T* HWY_RESTRICT a, int64_t a_row_
   using V = hn::Vec<decltype(d)>;
   // Named, not an array: every compiler then keeps them in registers.
   V c00, c01, c10, c11, c20, c21, c30, c31, c40, c41, c50, c51;
+  V c60, c61, c70, c71, c80, c81, c90, c91, c100, c101, c110, c111;
   c00 = c01 = c10 = c11 = c20 = c21 = c30 = c31 = c40 = c41 = c50 = c51 = hn::Zero(d);
+  c60 = c61 = c70 = c71 = c80 = c81 = c90 = c91 = c100 = c101 = c110 = c111 = hn::Zero(d);
   if (init != nullptr) {
 #define LOCKSTEP_INIT(row)                                      \
   if constexpr (kRows > row) {                                  \
@@ -84,9 +90,17 @@ HWY_INLINE void MicroTile(int64_t depth, const T* HWY_RESTRICT a, int64_t a_row_
     LOCKSTEP_INIT(3)
     LOCKSTEP_INIT(4)
     LOCKSTEP_INIT(5)
+    LOCKSTEP_INIT(6)
+    LOCKSTEP_INIT(7)
+    LOCKSTEP_INIT(8)
+    LOCKSTEP_INIT(9)
+    LOCKSTEP_INIT(10)
+    LOCKSTEP_INIT(11)
 #undef LOCKSTEP_INIT
   }
   const T* HWY_RESTRICT a3 = a + 3 * a_row_stride;
+  const T* HWY_RESTRICT a6 = a3 + 3 * a_row_stride;
+  const T* HWY_RESTRICT a9 = a6 + 3 * a_row_stride;
   for (int64_t k = 0; k < depth; ++k) {
     const V b0 = hn::LoadU(d, b);
     const V b1 = hn::LoadU(d, b + lanes);
@@ -103,9 +117,17 @@ HWY_INLINE void MicroTile(int64_t depth, const T* HWY_RESTRICT a, int64_t a_row_
     LOCKSTEP_STEP(3, a3)
     LOCKSTEP_STEP(4, a3 + a_row_stride)
     LOCKSTEP_STEP(5, a3 + 2 * a_row_stride)
+    LOCKSTEP_STEP(6, a6)
+    LOCKSTEP_STEP(7, a6 + a_row_stride)
+    LOCKSTEP_STEP(8, a6 + 2 * a_row_stride)
+    LOCKSTEP_STEP(9, a9)
+    LOCKSTEP_STEP(10, a9 + a_row_stride)
+    LOCKSTEP_STEP(11, a9 + 2 * a_row_stride)
 #undef LOCKSTEP_STEP
     a += a_col_stride;
     a3 += a_col_stride;
+    a6 += a_col_stride;
+    a9 += a_col_stride;
   }
 #define LOCKSTEP_STORE(row)                               \
   if constexpr (kRows > row) {                            \
@@ -118,6 +140,12 @@ HWY_INLINE void MicroTile(int64_t depth, const T* HWY_RESTRICT a, int64_t a_row_
   LOCKSTEP_STORE(3)
   LOCKSTEP_STORE(4)
   LOCKSTEP_STORE(5)
+  LOCKSTEP_STORE(6)
+  LOCKSTEP_STORE(7)
+  LOCKSTEP_STORE(8)
+  LOCKSTEP_STORE(9)
+  LOCKSTEP_STORE(10)
+  LOCKSTEP_STORE(11)
 #undef LOCKSTEP_STORE
 }
 
@@ -150,22 +178,13 @@ HWY_NOINLINE void RunTile(const Tile<T>& t) {
   }
 }
 
-template <typename T>
+// The tile of `rows` <= kRows rows.
+template <int kRows, typename T>
 HWY_INLINE void RunTileRows(int64_t rows, const Tile<T>& tile) {
-  switch (rows) {
-    case 6:
-      return RunTile<6>(tile);
-    case 5:
-      return RunTile<5>(tile);
-    case 4:
-      return RunTile<4>(tile);
-    case 3:
-      return RunTile<3>(tile);
-    case 2:
-      return RunTile<2>(tile);
-    default:
-      return RunTile<1>(tile);
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return RunTileRows<kRows - 1>(rows, tile);
   }
+  RunTile<kRows>(tile);
 }
 
 // A tile whose columns do not fill two vectors goes through a full one on the stack.
@@ -184,7 +203,7 @@ void RunNarrowTile(int64_t rows, int64_t columns, Tile<T> tile) {
   const int64_t c_stride = tile.c_stride;
   tile.c = buffer;
   tile.c_stride = width;
-  RunTileRows(rows, tile);
+  RunTileRows<kTileRows>(rows, tile);
   for (int64_t i = 0; i < rows; ++i) std::copy_n(buffer + i * width, columns, c + i * c_stride);
 }
 
@@ -226,30 +245,42 @@ inline int64_t PackTransposed(const float* HWY_RESTRICT b, int64_t col_stride, i
 }
 #endif
 
+// `count` neighbours of any dtype, converted.
+template <typename T, typename C>
+HWY_INLINE void WidenRun(const T* HWY_RESTRICT from, int64_t count, C* HWY_RESTRICT to) {
+  Transform(
+      hn::ScalableTag<C>(), static_cast<size_t>(count), to, [](auto v) HWY_ATTR { return v; },
+      from);
+}
+
+// PackTransposed of 16-bit floats: converted a few neighbours of every column at a time.
+template <typename T>
+HWY_INLINE int64_t PackTransposed(const T* HWY_RESTRICT b, int64_t col_stride, int64_t depth,
+                                  int64_t columns, int64_t width, float* HWY_RESTRICT packed) {
+  constexpr int64_t kRun = 64;
+  HWY_ALIGN float wide[kWidestTile<float> * kRun];
+  int64_t done = 0;
+  for (int64_t k = 0; k < depth; k += kRun) {
+    const int64_t run = std::min(kRun, depth - k);
+    for (int64_t j = 0; j < columns; ++j) WidenRun(b + j * col_stride + k, run, wide + j * kRun);
+    done = PackTransposed(wide, kRun, run, columns, width, packed + k * width);
+  }
+  return done;
+}
+
 // Packs `columns` (at most `width`) columns of B as [depth][width], zeros behind them.
 template <typename T, typename C>
 HWY_INLINE void PackColumns(const T* HWY_RESTRICT b, int64_t row_stride, int64_t col_stride,
                             int64_t depth, int64_t columns, int64_t width, C* HWY_RESTRICT packed) {
   if (columns < width) std::fill_n(packed, depth * width, C{0});
   if (col_stride == 1) {
-    if constexpr (std::is_same_v<T, C>) {
-      const hn::ScalableTag<C> d;
-      const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-      if (columns == 2 * lanes) {
-        for (int64_t k = 0; k < depth; ++k) {
-          hn::StoreU(hn::LoadU(d, b + k * row_stride), d, packed + k * width);
-          hn::StoreU(hn::LoadU(d, b + k * row_stride + lanes), d, packed + k * width + lanes);
-        }
-        return;
-      }
-    }
     for (int64_t k = 0; k < depth; ++k) {
-      for (int64_t j = 0; j < columns; ++j) packed[k * width + j] = Widen(b[k * row_stride + j]);
+      WidenRun(b + k * row_stride, columns, packed + k * width);
     }
     return;
   }
   int64_t j = 0;
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<C, float>) {
     if (row_stride == 1) j = PackTransposed(b, col_stride, depth, columns, width, packed);
   }
   for (; j < columns; ++j) {
@@ -263,22 +294,20 @@ HWY_INLINE void PackColumns(const T* HWY_RESTRICT b, int64_t row_stride, int64_t
 template <typename T, typename C>
 HWY_INLINE void PackRows(const T* HWY_RESTRICT a, int64_t row_stride, int64_t col_stride,
                          int64_t rows, int64_t depth, C* HWY_RESTRICT packed) {
+  HWY_ALIGN C run[kMaxBlockRows + kMaxTileRows] = {};
+  if (row_stride == 1) {
+    for (int64_t k = 0; k < depth; ++k) {
+      WidenRun(a + k * col_stride, rows, run);
+      for (int64_t i = 0; i < rows; i += kTileRows) {
+        std::memcpy(packed + i * depth + k * kTileRows, run + i, kTileRows * sizeof(C));
+      }
+    }
+    return;
+  }
   for (int64_t first = 0; first < rows; first += kTileRows) {
     const int64_t count = std::min(kTileRows, rows - first);
     const T* HWY_RESTRICT panel = a + first * row_stride;
     C* HWY_RESTRICT out = packed + first * depth;
-    if (count == kTileRows && row_stride == 1) {
-      for (int64_t k = 0; k < depth; ++k) {
-        if constexpr (std::is_same_v<T, C>) {
-          std::memcpy(out + k * kTileRows, panel + k * col_stride, kTileRows * sizeof(T));
-        } else {
-          for (int64_t i = 0; i < kTileRows; ++i) {
-            out[k * kTileRows + i] = Widen(panel[k * col_stride + i]);
-          }
-        }
-      }
-      continue;
-    }
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t k = 0; k < depth; ++k) {
         out[k * kTileRows + i] = Widen(panel[i * row_stride + k * col_stride]);
@@ -296,11 +325,35 @@ struct PackedPass {
   GemmAccumulator<T>* packed_a;
 };
 
-// Rows of A that the tiles can read in place: the dtype is what they compute in, and neighbours in
-// k share cache lines. Columns are packed: a tile would touch a new line for every k.
+// A of one block as the tiles read it. Rows whose neighbours in k share cache lines are read where
+// they are, or where their converted copy is; of others a tile would touch a new line for every k,
+// so that they are packed in panels.
+template <typename C>
+struct BlockOfA {
+  const C* data;
+  int64_t tile_stride;  // from one tile to the next, in units of rows
+  int64_t row_stride;   // within a tile
+  int64_t col_stride;
+};
+
 template <typename T>
-bool ReadsInPlace(const BlockGemmCall<T>& call) {
-  return std::is_same_v<T, GemmAccumulator<T>> && call.a_col_stride == 1;
+HWY_INLINE BlockOfA<GemmAccumulator<T>> PrepareA(const PackedPass<T>& pass, int64_t row,
+                                                 int64_t rows) {
+  using C = GemmAccumulator<T>;
+  const BlockGemmCall<T>& call = pass.call;
+  const T* a = call.a + row * call.a_row_stride + pass.first_k * call.a_col_stride;
+  if (call.a_col_stride != 1) {
+    PackRows<T, C>(a, call.a_row_stride, call.a_col_stride, rows, pass.depth, pass.packed_a);
+    return {pass.packed_a, pass.depth, 1, kTileRows};
+  }
+  if constexpr (std::is_same_v<T, C>) {
+    return {a, call.a_row_stride, call.a_row_stride, 1};
+  } else {
+    for (int64_t i = 0; i < rows; ++i) {
+      WidenRun(a + i * call.a_row_stride, pass.depth, pass.packed_a + i * pass.depth);
+    }
+    return {pass.packed_a, pass.depth, pass.depth, 1};
+  }
 }
 
 template <typename T>
@@ -312,11 +365,7 @@ void RunPackedPass(const PackedPass<T>& pass) {
   const bool first = pass.first_k == 0;
   for (int64_t row = 0; row < call.m; row += block_rows) {
     const int64_t rows = std::min(block_rows, call.m - row);
-    const T* a = call.a + row * call.a_row_stride + pass.first_k * call.a_col_stride;
-    const bool in_place = ReadsInPlace(call);
-    if (!in_place) {
-      PackRows<T, C>(a, call.a_row_stride, call.a_col_stride, rows, pass.depth, pass.packed_a);
-    }
+    const BlockOfA<C> a = PrepareA(pass, row, rows);
     for (int64_t j = 0; j < pass.columns; j += pass.width) {
       const int64_t columns = std::min(pass.width, pass.columns - j);
       const int64_t column = pass.first_column + j;
@@ -324,13 +373,9 @@ void RunPackedPass(const PackedPass<T>& pass) {
         const int64_t tile_rows = std::min(kTileRows, rows - i);
         Tile<C> tile;
         tile.depth = pass.depth;
-        if constexpr (std::is_same_v<T, C>) {
-          tile.a = in_place ? a + i * call.a_row_stride : pass.packed_a + i * pass.depth;
-        } else {
-          tile.a = pass.packed_a + i * pass.depth;
-        }
-        tile.a_row_stride = in_place ? call.a_row_stride : 1;
-        tile.a_col_stride = in_place ? 1 : kTileRows;
+        tile.a = a.data + i * a.tile_stride;
+        tile.a_row_stride = a.row_stride;
+        tile.a_col_stride = a.col_stride;
         tile.b = pass.packed_b + j * pass.depth;
         tile.b_stride = pass.width;
         tile.c = call.c + (row + i) * call.c_row_stride + column;
@@ -340,7 +385,7 @@ void RunPackedPass(const PackedPass<T>& pass) {
                                               : nullptr;
         tile.init_stride = !first || call.accumulate ? call.c_row_stride : 0;
         if (columns == pass.width) {
-          RunTileRows(tile_rows, tile);
+          RunTileRows<kTileRows>(tile_rows, tile);
         } else {
           RunNarrowTile(tile_rows, columns, tile);
         }
@@ -448,7 +493,7 @@ int64_t BlockGemmWorkspace(int64_t m, int64_t n, int64_t k) {
   using C = GemmAccumulator<T>;
   const int64_t depth = std::min(k, kMaxDepth);
   const int64_t columns = RoundUp(std::min(n, kMaxBlockColumns), kWidestTile<C>);
-  const int64_t rows = RoundUp(std::min(m, kMaxBlockRows), kTileRows) + kTileRows;
+  const int64_t rows = RoundUp(std::min(m, kMaxBlockRows), kMaxTileRows) + kMaxTileRows;
   return depth * (columns + rows);
 }
 

@@ -74,7 +74,7 @@ std::string Name(const char* op, DType x, DType y) {
 
 // The linear layers: width to 3, 1 and 4 times the width and back, as y, dx and dW.
 void AddProducts(const Model& m, DType dtype) {
-  for (const auto [in, out] : {std::pair{1, 3}, {1, 1}, {1, 4}, {4, 1}}) {
+  for (const auto& [in, out] : {std::pair{1, 3}, {1, 1}, {1, 4}, {4, 1}}) {
     const int64_t inputs = in * m.width, outputs = out * m.width, rows = m.rows;
     const double flops = 2.0 * static_cast<double>(rows * inputs * outputs);
     const std::string size = absl::StrCat(inputs, "x", outputs);

@@ -59,13 +59,13 @@ struct Cut {
   int64_t tile_n;
 };
 
-// 16-bit results are accumulated in a float32 tile first: at most 3 MB of it.
-constexpr int64_t kMaxWidenedRows = 1536;
+// 16-bit results are accumulated in a float32 tile first: at most 1.5 MB of it.
+constexpr int64_t kMaxWidenedRows = 768;
 constexpr int64_t kMaxWidenedColumns = 512;
 
 Cut ChooseCut(const MatMulCall& call, int64_t batch_count, int threads) {
   // Tiles that the micro-kernel fills, whatever its instruction set.
-  constexpr int64_t kRowQuantum = 6;
+  constexpr int64_t kRowQuantum = 12;
   constexpr int64_t kColumnQuantum = 32;
   Cut best{call.m, call.n};
   const int64_t parts = batch_count >= threads ? 1 : CeilDiv(threads, batch_count);
