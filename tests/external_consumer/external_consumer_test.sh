@@ -64,6 +64,7 @@ done
 expect "the consumer's own header" "$log" "^consumer's tensor/tensor\.h\$"
 expect "ParallelFor" "$log" '^lockstep sum 5050$'
 expect "shape rules" "$log" '^lockstep shape 15$'
+expect "a layer of dispatch" "$log" '^lockstep autocast bfloat16$'
 expect "a missing backend is named" "$log" '^lockstep error .*//tensor/cpu'
 
 # The same as a test, which Bazel links dynamically where it can.

@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 
 #include "config.h"
+#include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/tensor/ops.h"
@@ -31,6 +33,13 @@ int main() {
   // Shapes need no kernel; numbers do, and none is linked here.
   lockstep::Tensor meta = lockstep::Zeros({3, 5}, {.device = lockstep::kMeta});
   std::printf("lockstep shape %lld\n", static_cast<long long>(lockstep::Add(meta, meta).numel()));
+  {
+    lockstep::amp::Autocast autocast;
+    std::printf("lockstep autocast %s\n",
+                std::string(lockstep::DTypeName(
+                                lockstep::MatMul(meta, lockstep::Transpose(meta, 0, 1)).dtype()))
+                    .c_str());
+  }
   try {
     lockstep::Ones({3, 5});
     std::printf("a kernel ran although none is linked\n");
