@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_AUTOGRAD_GRAD_STATE_H_
 #define LOCKSTEP_AUTOGRAD_GRAD_STATE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -55,6 +56,7 @@ struct GradState : LayerState {
   std::shared_ptr<const SavedHooks> hooks;
   std::shared_ptr<BackwardRun> run;
   std::shared_ptr<ComputedOutputs> computed;
+  std::shared_ptr<std::atomic<int64_t>> saved_bytes;  // of a SavedBytesScope
 };
 
 inline constexpr int kGradSlot = static_cast<int>(DispatchLayer::kGradients);

@@ -5,20 +5,27 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "lockstep/autograd/grad_state.h"
 #include "lockstep/autograd/saved_tensor_hooks.h"
 
 namespace lockstep::autograd {
 namespace internal {
 namespace {
 
+struct Holders {
+  int64_t count = 0;
+  std::shared_ptr<std::atomic<int64_t>> scope_bytes;  // of the first holder's SavedBytesScope
+};
+
 // Sharded by address, so that ranks that are threads do not wait for each other.
 struct Shard {
   std::mutex mutex;
-  absl::flat_hash_map<const Storage*, int64_t> holders;
+  absl::flat_hash_map<const Storage*, Holders> holders;
 };
 
 struct Table {
@@ -43,7 +50,13 @@ void AddSavedStorage(const Storage& storage) {
   Table& table = GetTable();
   Shard& shard = table.ShardOf(storage);
   std::lock_guard<std::mutex> lock(shard.mutex);
-  if (++shard.holders[&storage] > 1) return;
+  Holders& holders = shard.holders[&storage];
+  if (++holders.count > 1) return;
+  const GradState* const state = CurrentGradState();
+  if (state != nullptr && state->saved_bytes != nullptr) {
+    holders.scope_bytes = state->saved_bytes;
+    holders.scope_bytes->fetch_add(storage.bytes(), std::memory_order_relaxed);
+  }
   const int device = storage.device().ordinal();
   const int64_t bytes =
       table.bytes[device].fetch_add(storage.bytes(), std::memory_order_relaxed) + storage.bytes();
@@ -57,7 +70,10 @@ void RemoveSavedStorage(const Storage& storage) {
   Shard& shard = table.ShardOf(storage);
   std::lock_guard<std::mutex> lock(shard.mutex);
   const auto it = shard.holders.find(&storage);
-  if (--it->second > 0) return;
+  if (--it->second.count > 0) return;
+  if (const auto& scope_bytes = it->second.scope_bytes) {
+    scope_bytes->fetch_sub(storage.bytes(), std::memory_order_relaxed);
+  }
   shard.holders.erase(it);
   table.bytes[storage.device().ordinal()].fetch_sub(storage.bytes(), std::memory_order_relaxed);
 }

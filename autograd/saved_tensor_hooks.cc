@@ -25,4 +25,13 @@ SavedTensorHooksScope::~SavedTensorHooksScope() {
   MutableThreadState().layer_state[internal::kGradSlot] = std::move(saved_);
 }
 
+SavedBytesScope::SavedBytesScope() : bytes_(std::make_shared<std::atomic<int64_t>>(0)) {
+  saved_ =
+      internal::ReplaceGradState([&](internal::GradState& state) { state.saved_bytes = bytes_; });
+}
+
+SavedBytesScope::~SavedBytesScope() {
+  MutableThreadState().layer_state[internal::kGradSlot] = std::move(saved_);
+}
+
 }  // namespace lockstep::autograd

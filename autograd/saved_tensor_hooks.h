@@ -11,6 +11,7 @@
 #ifndef LOCKSTEP_AUTOGRAD_SAVED_TENSOR_HOOKS_H_
 #define LOCKSTEP_AUTOGRAD_SAVED_TENSOR_HOOKS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -57,6 +58,23 @@ int64_t SavedBytes(std::optional<Device> device = std::nullopt);
 // current bytes.
 int64_t PeakSavedBytes(Device device);
 void ResetPeakSavedBytes(Device device);
+
+// Scope: counts, of what SavedBytes() counts, the storages that ops of this thread were the first
+// to save inside of it; SavedBytes() itself has those of all threads. The innermost scope counts.
+class SavedBytesScope {
+ public:
+  SavedBytesScope();
+  ~SavedBytesScope();
+  SavedBytesScope(const SavedBytesScope&) = delete;
+  SavedBytesScope& operator=(const SavedBytesScope&) = delete;
+
+  // Held by graphs now.
+  int64_t bytes() const { return bytes_->load(std::memory_order_relaxed); }
+
+ private:
+  std::shared_ptr<std::atomic<int64_t>> bytes_;
+  std::shared_ptr<const LayerState> saved_;
+};
 
 }  // namespace lockstep::autograd
 

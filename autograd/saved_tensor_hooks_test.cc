@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/autograd/saved_tensor_hooks.h"
 
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -135,6 +136,32 @@ TEST(SavedTensorHooksTest, Refusals) {
     EXPECT_NE(error.message().find("Exp"), std::string::npos) << error.what();
     EXPECT_NE(error.message().find("float32[3]"), std::string::npos) << error.what();
   }
+}
+
+// Other threads save at the same time; each scope has its own thread's.
+TEST(SavedBytesTest, AScopeCountsItsThreadAlone) {
+  const Tensor x = SetRequiresGrad(Ones({3, 5}), true);
+  Tensor y, other;
+  {
+    const SavedBytesScope scope;
+    y = Exp(x);  // saves its result
+    EXPECT_EQ(scope.bytes(), y.bytes());
+    std::thread([&] {
+      const SavedBytesScope own;
+      other = Exp(Exp(x));
+      EXPECT_EQ(own.bytes(), 2 * other.bytes());
+    }).join();
+    EXPECT_EQ(scope.bytes(), y.bytes());
+    {
+      const SavedBytesScope inner;
+      const Tensor z = Exp(y);
+      EXPECT_EQ(inner.bytes(), z.bytes());
+    }
+    EXPECT_EQ(scope.bytes(), y.bytes());
+    Backward(Sum(y));
+    EXPECT_EQ(scope.bytes(), 0);
+  }
+  Backward(Sum(other));  // after its scope
 }
 
 TEST(SavedBytesTest, EachStorageOnceAndOnlyWhileHeld) {

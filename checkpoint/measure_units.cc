@@ -60,16 +60,17 @@ class BufferScope {
 // One unit under measurement.
 class Meter {
  public:
-  Meter(std::shared_ptr<nn::Module> unit, int64_t number, const MeasureOptions& options)
-      : unit_(std::move(unit)), options_(options) {
+  Meter(std::shared_ptr<nn::Module> unit, int64_t number, const MeasureOptions& options,
+        const autograd::SavedBytesScope& saved)
+      : unit_(std::move(unit)), options_(options), saved_(saved) {
     cost_.name = absl::StrCat(number);
   }
 
   TensorList Call(TensorSpan inputs, const nn::ForwardFunction& forward) {
     if (calls_++ == 0) Measure(inputs, forward);
-    const int64_t before = autograd::SavedBytes();
+    const int64_t before = saved_.bytes();
     TensorList outputs = forward(inputs);
-    trial_bytes_ += autograd::SavedBytes() - before;
+    trial_bytes_ += saved_.bytes() - before;
     return outputs;
   }
 
@@ -117,10 +118,10 @@ class Meter {
     for (const Tensor& parameter : unit_->Parameters()) {
       if (autograd::RequiresGrad(parameter)) targets.push_back(parameter);
     }
-    const int64_t before = autograd::SavedBytes();
+    const int64_t before = saved_.bytes();
     const int64_t start = MonotonicNanoseconds();
     TensorList outputs = RunForward(copies, forward, mode);
-    cost_.saved(mode) = autograd::SavedBytes() - before;
+    cost_.saved(mode) = saved_.bytes() - before;
     const auto useless = [](const Tensor& output) {
       return !output.defined() || !autograd::RequiresGrad(output);
     };
@@ -153,6 +154,7 @@ class Meter {
 
   const std::shared_ptr<nn::Module> unit_;
   const MeasureOptions& options_;
+  const autograd::SavedBytesScope& saved_;
   UnitCost cost_;
   int64_t calls_ = 0;
   int64_t trial_bytes_ = 0;
@@ -197,19 +199,20 @@ UnitMeasurement MeasureUnits(const UnitList& units, const std::function<Tensor()
         "InferenceScope");
   }
   const ScopedThreadState state(CurrentThreadState());
+  // Of this thread alone: ranks that are threads measure at the same time.
+  const autograd::SavedBytesScope saved;
   std::vector<Meter> meters;
   meters.reserve(units.size());
   for (size_t i = 0; i < units.size(); ++i) {
-    meters.emplace_back(units[i], static_cast<int64_t>(i), options);
+    meters.emplace_back(units[i], static_cast<int64_t>(i), options, saved);
   }
-  const int64_t before = autograd::SavedBytes();
   UnitMeasurement result;
   {
     const MeterScope scope(units, meters);
     std::vector<std::unique_ptr<BufferScope>> buffers;
     for (const auto& unit : units) buffers.push_back(std::make_unique<BufferScope>(*unit));
     const Tensor loss = trial();
-    result.rest_bytes = autograd::SavedBytes() - before;
+    result.rest_bytes = saved.bytes();
   }
   for (const Meter& meter : meters) {
     const UnitCost cost = meter.cost();

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Training with activation checkpointing is bitwise training without: losses, gradients,
-// parameters, buffers and random streams, for each policy, on one and on two ranks.
+// parameters, buffers and random streams, for each policy, in each precision, on one and on two
+// ranks. The soak run has the whole product, the default run leaves out some pairs.
 
 #include <cmath>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "lockstep/amp/autocast.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
@@ -38,6 +40,7 @@
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tests/equivalence/gpt_training.h"
 
 namespace lockstep {
 namespace {
@@ -190,8 +193,23 @@ void Append(const Tensor& tensor, std::vector<double>& values) {
   for (const double value : tensor.ToVector<double>()) values.push_back(value);
 }
 
-// Three steps of AdamW; every number there is. With `accumulate`, two backwards a step.
-std::vector<double> Train(Maker make, const Way* way, const World& world, bool accumulate) {
+struct Setting {
+  bool accumulate = false;  // two backwards a step
+  std::string amp;          // as amp::ParseAutocast takes it
+};
+
+Tensor Loss(const Task& task, const Way* way, const Setting& setting, int number, int rank) {
+  std::optional<checkpoint::OffloadActivations> offload;
+  if (way != nullptr && way->offload) {
+    offload.emplace(checkpoint::OffloadOptions{.min_bytes = 64});
+  }
+  std::optional<amp::Autocast> autocast;
+  if (const auto options = amp::ParseAutocast(setting.amp)) autocast.emplace(*options);
+  return task.loss(number, rank);
+}
+
+// Three steps of AdamW; every number there is.
+std::vector<double> Train(Maker make, const Way* way, const World& world, const Setting& setting) {
   const int rank = world != nullptr ? world->rank() : 0;
   ManualSeed(4, rank);
   Task task = make();
@@ -205,18 +223,11 @@ std::vector<double> Train(Maker make, const Way* way, const World& world, bool a
   std::vector<double> values;
   for (int step = 0; step < 3; ++step) {
     optimizer.ZeroGrad();
-    const int backwards = accumulate ? 2 : 1;
+    const int backwards = setting.accumulate ? 2 : 1;
     for (int micro = 0; micro < backwards; ++micro) {
       std::optional<DistributedDataParallel::NoSync> no_sync;
       if (ddp.has_value() && micro + 1 < backwards) no_sync.emplace(*ddp);
-      Tensor loss;
-      {
-        std::optional<checkpoint::OffloadActivations> offload;
-        if (way != nullptr && way->offload) {
-          offload.emplace(checkpoint::OffloadOptions{.min_bytes = 64});
-        }
-        loss = task.loss(step * 2 + micro, rank);
-      }
+      const Tensor loss = Loss(task, way, setting, step * 2 + micro, rank);
       Append(loss, values);
       autograd::Backward(loss);
     }
@@ -235,13 +246,36 @@ class EquivalenceTest : public testing::TestWithParam<std::pair<const char*, Mak
   static Maker maker() { return GetParam().second; }
 };
 
+std::vector<Setting> Settings(std::vector<std::string> precisions) {
+  std::vector<Setting> settings;
+  for (const std::string& precision : precisions) {
+    settings.push_back({.accumulate = false, .amp = precision});
+    settings.push_back({.accumulate = true, .amp = precision});
+  }
+  return settings;
+}
+
+const std::vector<std::string>& AllPrecisions() {
+  static const auto& all =
+      *new std::vector<std::string>{"", "bf16", "fp16", "pure_bf16", "pure_fp16"};
+  return all;
+}
+
 TEST_P(EquivalenceTest, OneRank) {
-  for (const bool accumulate : {false, true}) {
-    const std::vector<double> plain = Train(maker(), nullptr, nullptr, accumulate);
+  for (const Setting& setting : Settings(AllPrecisions())) {
+    const std::vector<double> plain = Train(maker(), nullptr, nullptr, setting);
     for (const Way& way : Ways()) {
-      EXPECT_EQ(Train(maker(), &way, nullptr, accumulate), plain) << way.name;
+      EXPECT_EQ(Train(maker(), &way, nullptr, setting), plain) << way.name << " " << setting.amp;
     }
   }
+}
+
+// Or equality under autocast would say nothing.
+TEST_P(EquivalenceTest, PrecisionsDiffer) {
+  const std::vector<double> wide = Train(maker(), nullptr, nullptr, {});
+  const std::vector<double> low = Train(maker(), nullptr, nullptr, {.amp = "bf16"});
+  EXPECT_NE(wide, low);
+  EXPECT_NEAR(wide[0], low[0], 0.02 * std::abs(wide[0]));
 }
 
 // What each rank gets.
@@ -258,10 +292,11 @@ std::vector<std::vector<double>> OnRanks(
 
 TEST_P(EquivalenceTest, OneAndTwoRanksOfDistributedDataParallel) {
   for (const int ranks : {1, 2}) {
-    for (const bool accumulate : {false, true}) {
+    for (const Setting& setting :
+         Settings(equivalence::IsSoakRun() ? AllPrecisions() : std::vector<std::string>{"bf16"})) {
       const auto run = [&](const Way* way) {
         return OnRanks(ranks,
-                       [&](const World& world) { return Train(maker(), way, world, accumulate); });
+                       [&](const World& world) { return Train(maker(), way, world, setting); });
       };
       const auto plain = run(nullptr);
       if (ranks == 2) {

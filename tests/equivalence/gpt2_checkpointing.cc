@@ -3,7 +3,7 @@
 
 // What checkpointing saves and costs on GPT-2, each way of it in turn in one run:
 //
-//   bazel run //tests/checkpoint:gpt2_checkpointing -- --preset=mini --batch=8 --repeats=7
+//   bazel run //tests/equivalence:gpt2_checkpointing -- --preset=mini --batch=8 --repeats=7
 //
 // "end" is autograd::SavedBytes() at the end of the forward pass, "peak" its largest value in a
 // step, "time" that of the fastest forward and backward, "cpu" the smallest processor time of one,
