@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/autograd/saved_tensor_hooks.h"
 
+#include <cmath>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -162,6 +164,39 @@ TEST(SavedBytesTest, AScopeCountsItsThreadAlone) {
     EXPECT_EQ(scope.bytes(), 0);
   }
   Backward(Sum(other));  // after its scope
+}
+
+// Inputs are saved before the op runs: a hook that throws then leaves what the op would write.
+TEST(SavedTensorHooksTest, InputsComeBeforeTheOpAndResultsAfter) {
+  const Tensor x = Leaf({1, 2});
+  const Tensor h = Mul(x, 2.0);
+  std::vector<Values> packed;
+  const auto pack = [&](const Tensor& t) -> PackedTensor {
+    packed.push_back(t.ToVector<double>());
+    if (packed.size() == 2) throw std::runtime_error("enough");
+    return Keep(t);
+  };
+  SavedTensorHooksScope scope(pack, [](const PackedTensor& p) { return Kept(p); });
+  Exp(h);
+  EXPECT_EQ(packed.back(), (Values{std::exp(2.0), std::exp(4.0)}));
+  const int64_t version = h.version();
+  EXPECT_THROW(MulInPlace(h, x), std::runtime_error);
+  EXPECT_EQ(packed.back(), (Values{2, 4}));  // h as it was
+  EXPECT_EQ(h.version(), version);
+  EXPECT_EQ(h.ToVector<double>(), (Values{2, 4}));
+}
+
+TEST(SavedBytesTest, PeakOfADevice) {
+  const Tensor x = Leaf(Values(16, 1.0));
+  const int64_t before = SavedBytes(Cpu(0));
+  ResetPeakSavedBytes(Cpu(0));
+  EXPECT_EQ(PeakSavedBytes(Cpu(0)), before);
+  Backward(Sum(Exp(Exp(x))));
+  EXPECT_EQ(SavedBytes(Cpu(0)), before);
+  EXPECT_EQ(PeakSavedBytes(Cpu(0)), before + 2 * x.bytes());
+  EXPECT_EQ(PeakSavedBytes(Cpu(5)), 0);
+  ResetPeakSavedBytes(Cpu(0));
+  EXPECT_EQ(PeakSavedBytes(Cpu(0)), before);
 }
 
 TEST(SavedBytesTest, EachStorageOnceAndOnlyWhileHeld) {

@@ -118,6 +118,20 @@ TEST(CheckpointTest, DropoutMaskIsTheSameAndStreamsGoOn) {
   }
 }
 
+// The same where the mask is recomputed: an op behind the dropout saves its result.
+TEST(CheckpointTest, ARecomputedMaskIsThatOfTheFirstRun) {
+  ManualSeed(11);
+  const Tensor w = SetRequiresGrad(Ones({1000}), true), v = SetRequiresGrad(Ones({1000}), true);
+  const Tensor y =
+      Checkpoint([&](const Tensor& in) { return Mul(Dropout(Mul(in, w), 0.5), v); }, Ones({1000}));
+  Dropout(Ones({77}), 0.5);  // the stream goes on
+  const RandomKey after = ThreadGenerators().dropout.key;
+  Backward(Sum(y));
+  EXPECT_EQ(ValuesOf(Grad(v)), ValuesOf(y));
+  EXPECT_EQ(ValuesOf(Grad(w)), ValuesOf(y));
+  EXPECT_EQ(ThreadGenerators().dropout.key, after);
+}
+
 TEST(CheckpointTest, OwnGeneratorsAreReplayed) {
   Generator own{{77, 5, 0}};
   const Tensor w = SetRequiresGrad(Ones({64}), true);

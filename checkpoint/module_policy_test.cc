@@ -143,9 +143,7 @@ TEST(ApplyCheckpointingTest, HookOrderAndCounts) {
   const auto net = MakeNet(1);
   const auto& block = (*net->list)[0];
   std::vector<std::string> log;
-  const auto note = [&log](const std::string& what) {
-    return what + (Recomputing() ? " again" : "");
-  };
+  const auto note = [](const std::string& what) { return what + (Recomputing() ? " again" : ""); };
   block->RegisterForwardPreHook(
       [&](nn::Module&, TensorList&) { log.push_back(note("block before")); });
   block->RegisterForwardHook([&](nn::Module&, TensorSpan, TensorList& out) {

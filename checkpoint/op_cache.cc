@@ -101,7 +101,7 @@ TensorList CachingPass::Record(const OpCall& call, OpCache& cache, OpDecision de
 
 TensorList CachingPass::Replay(const OpCall& call, const OpCache& cache, OpDecision decision,
                                int64_t ordinal) {
-  if (!Saves(decision)) return DispatchBelow(kCheckpointLayer, call);
+  if (decision == OpDecision::kMustRecompute) return DispatchBelow(kCheckpointLayer, call);
   TensorList outputs;
   const OpCache::Lookup found = cache.Find(call.op, ordinal, outputs);
   if (found == OpCache::Lookup::kNeverAdded && decision == OpDecision::kMustSave) {

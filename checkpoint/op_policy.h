@@ -33,7 +33,10 @@ enum class OpDecision : uint8_t {
   // The same; but where the first pass kept nothing (it had decided otherwise), the op runs again
   // instead of an error.
   kPreferSave,
+  // Nothing is kept. Where the first pass kept the results (it had decided otherwise), they are
+  // used.
   kPreferRecompute,
+  // Nothing is kept, and the op runs again whatever there is.
   kMustRecompute,
 };
 

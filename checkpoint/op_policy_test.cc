@@ -174,18 +174,22 @@ TEST(OpPolicyTest, AChangedResultIsRefused) {
   EXPECT_THAT(error.message(), HasSubstr("a result of MatMul (float32[3, 4] on cpu:0) that the"));
 }
 
-TEST(OpPolicyTest, AnInconsistentPolicyIsRefusedOrRecomputed) {
+TEST(OpPolicyTest, WhenTheTwoAnswersDiffer) {
   const Tensor x = Leaf({3, 4}), w = Leaf({4, 4});
-  const auto run = [&](OpDecision in_second_run) {
-    const Tensor y =
-        Sum(Checkpoint([&](const Tensor& in) { return Exp(Tanh(MatMul(in, w))); }, x,
-                       {.policy = [=](const OpContext& call) {
-                         return call.is_recompute() ? in_second_run : OpDecision::kMustRecompute;
-                       }}));
-    Backward(y);
+  // How often MatMul ran in the second run.
+  const auto run = [&](OpDecision first, OpDecision second) {
+    const Tensor y = Sum(Checkpoint(
+        [&](const Tensor& in) { return Exp(Tanh(MatMul(in, w))); }, x,
+        {.policy = [=](const OpContext& call) { return call.is_recompute() ? second : first; }}));
+    // Two of them are MatMul's own gradient.
+    return KernelsOf([&] { Gradients({y}, {x, w}); })["MatMul"] - 2;
   };
-  run(OpDecision::kPreferSave);
-  EXPECT_THAT(MessageOf([&] { run(OpDecision::kMustSave); }),
+  using enum OpDecision;
+  EXPECT_EQ(run(kMustSave, kMustSave), 0);
+  EXPECT_EQ(run(kMustRecompute, kPreferSave), 1);
+  EXPECT_EQ(run(kPreferSave, kPreferRecompute), 0);
+  EXPECT_EQ(run(kMustSave, kMustRecompute), 1);
+  EXPECT_THAT(MessageOf([&] { run(kPreferRecompute, kMustSave); }),
               HasSubstr("kMustSave for call 0 of MatMul"));
 }
 

@@ -80,6 +80,8 @@ class KeptTensor final : public Packed {
   const Tensor tensor_;
 };
 
+constexpr int kTraceSlot = static_cast<int>(DispatchLayer::kTrace);
+
 bool IsLeafWithGradient(const Tensor& tensor) {
   return autograd::RequiresGrad(tensor) && autograd::IsLeaf(tensor);
 }
@@ -174,6 +176,7 @@ ThreadState CaptureState() {
   }
   state.layer_state[kGradSlot].reset();
   state.layer_state[kCheckpointSlot].reset();
+  state.layer_state[kTraceSlot].reset();
   return state;
 }
 
@@ -436,7 +439,6 @@ ThreadState Region::ReplayState(const std::shared_ptr<Replay>& replay,
     if (layer == nullptr) continue;
     if (auto again = layer->ForReplay()) layer = std::move(again);
   }
-  constexpr int kTraceSlot = static_cast<int>(DispatchLayer::kTrace);
   state.layer_state[kTraceSlot] = current.layer_state[kTraceSlot];
   state.category = current.category;
   state.observer = current.observer;

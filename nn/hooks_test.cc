@@ -39,6 +39,56 @@ Tensor Leaf(std::vector<float> values) {
   return autograd::SetRequiresGrad(FromVector<float>(values, {count}), true);
 }
 
+TEST(ForwardWrapper, StandsBetweenTheHooksAndForward) {
+  Triple module;
+  std::vector<std::string> order;
+  module.RegisterForwardPreHook([&](Module&, TensorList&) { order.push_back("before"); });
+  module.RegisterForwardHook([&](Module&, TensorSpan, TensorList&) { order.push_back("after"); });
+  ForwardFunction again;
+  EXPECT_FALSE(module.has_forward_wrapper());
+  module.SetForwardWrapper([&](Module& m, TensorSpan inputs, const ForwardFunction& forward) {
+    EXPECT_EQ(&m, &module);
+    order.push_back("wrapper");
+    again = forward;
+    forward(inputs);
+    return TensorList{forward(inputs)[0] + Scalar(1)};
+  });
+  EXPECT_TRUE(module.has_forward_wrapper());
+  EXPECT_EQ(module(FromVector<float>({2}, {1})).Item<float>(), 7);
+  EXPECT_THAT(order, ElementsAre("before", "wrapper", "after"));
+  EXPECT_EQ(module.calls, 2);
+  // The function works after the call; Forward() itself has no wrapper.
+  EXPECT_EQ(again(TensorList{FromVector<float>({5}, {1})})[0].Item<float>(), 15);
+  EXPECT_EQ(module.Forward(FromVector<float>({2}, {1})).Item<float>(), 6);
+  EXPECT_EQ(order.size(), 3u);
+}
+
+TEST(ForwardWrapper, OneAModule) {
+  Triple module;
+  module.SetForwardWrapper(nullptr);  // there is none
+  const ForwardWrapper wrapper = [](Module&, TensorSpan inputs, const ForwardFunction& forward) {
+    return forward(inputs);
+  };
+  module.SetForwardWrapper(wrapper);
+  try {
+    module.SetForwardWrapper(wrapper);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), absl::StatusCode::kAlreadyExists);
+  }
+  module.SetForwardWrapper(nullptr);
+  EXPECT_FALSE(module.has_forward_wrapper());
+  module.SetForwardWrapper(wrapper);
+  CrossEntropyLoss loss;
+  loss.SetForwardWrapper([](Module&, TensorSpan inputs, const ForwardFunction& forward) {
+    return TensorList{forward(inputs)[0] * Scalar(2)};
+  });
+  CrossEntropyLoss plain;
+  const Tensor logits = FromVector<float>({1, 2, 3, 0}, {2, 2});
+  const Tensor target = FromVector<int64_t>({0, 1}, {2});
+  EXPECT_EQ(loss(logits, target).Item<float>(), 2 * plain(logits, target).Item<float>());
+}
+
 TEST(ForwardHooks, RunInOrderAndReplace) {
   Triple module;
   std::vector<std::string> order;
