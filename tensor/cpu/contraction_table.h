@@ -18,8 +18,8 @@
 
 namespace lockstep::cpu {
 
-// Ascending: a processor has everything before its own. kAvx512BFloat16: with bfloat16 products that
-// are faster than float32's, which AVX512_BF16 alone does not say (contraction_table.cc).
+// Ascending: a processor has everything before its own. kAvx512BFloat16: with bfloat16 products
+// that are faster than float32's, which AVX512_BF16 alone does not say (contraction_table.cc).
 enum class InstructionSet : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512BFloat16 };
 absl::string_view InstructionSetName(InstructionSet isa);
 

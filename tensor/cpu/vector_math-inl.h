@@ -68,13 +68,12 @@ HWY_INLINE V Exp2(D d, V x) {
   if constexpr (vi::kIsDouble<D>) {
     return vi::PerLane(d, x, [](double lane) { return std::exp2(lane); });
   } else {
-    const hn::RebindToSigned<D> di;
     const V bounded = vi::AtMost(d, vi::AtLeast(d, x, -151.0f), 129.0f);
     const V shift = hn::Set(d, vi::kRoundingShift);
     const V shifted = hn::Add(bounded, shift);
     const V r = hn::Mul(hn::Sub(bounded, hn::Sub(shifted, shift)), hn::Set(d, 0.693147181f));
     const V y = hn::Add(vi::Expm1Reduced(d, r), hn::Set(d, 1.0f));
-    return vi::ScaleByPowerOfTwo(d, y, hn::BitCast(di, shifted));
+    return vi::ScaleByPowerOfTwo(d, y, shifted);
   }
 }
 
