@@ -20,6 +20,7 @@ namespace {
 
 using internal::Edge;
 using internal::Node;
+using internal::SavedBy;
 using internal::SavedTensor;
 
 class CustomNode final : public Node {
@@ -117,13 +118,15 @@ int PositionOf(const Tensor& tensor, TensorSpan tensors) {
 
 void CustomNode::Finish(const ForwardContext& context, TensorSpan inputs, TensorSpan outputs) {
   materialize_ = context.materialize_;
+  const std::string name = Name();
   for (const Tensor& tensor : context.to_save_) {
     Saved saved;
     if (tensor.defined()) {
       saved.input = PositionOf(tensor, inputs);
       saved.output = saved.input < 0 ? PositionOf(tensor, outputs) : -1;
     }
-    saved.tensor = SavedTensor(tensor);
+    saved.tensor =
+        SavedTensor(tensor, {name, SavedBy::Role::kOther, static_cast<int>(saved_.size())});
     saved_.push_back(std::move(saved));
   }
   for (const Tensor& output : outputs) AddOutput(output);

@@ -5,20 +5,41 @@
 #ifndef LOCKSTEP_AUTOGRAD_GRAD_STATE_H_
 #define LOCKSTEP_AUTOGRAD_GRAD_STATE_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "lockstep/autograd/saved_tensor_hooks.h"
+#include "lockstep/tensor/op.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::autograd::internal {
 
+// Who saves a tensor, and what the tensor is to it. Valid during the call of the hook.
+struct SavedBy {
+  enum class Role : uint8_t { kInput, kOutput, kOther };
+
+  absl::string_view op;
+  Role role = Role::kOther;
+  int index = 0;
+};
+
 struct SavedHooks {
-  PackHook pack;
+  std::function<PackedTensor(const Tensor& tensor, const SavedBy& by)> pack;
   UnpackHook unpack;
+};
+
+// Results that an op call has already: the next call of `op` that reaches the gradients slot takes
+// them instead of running a kernel, and is recorded as always. They are tensors of their own,
+// without history.
+struct ComputedOutputs {
+  OpId op;
+  TensorList outputs;
+  bool taken = false;
 };
 
 // One outermost backward. Outlives it where a thread that was started inside captured its state.
@@ -33,6 +54,7 @@ struct GradState : LayerState {
   bool inference = false;
   std::shared_ptr<const SavedHooks> hooks;
   std::shared_ptr<BackwardRun> run;
+  std::shared_ptr<ComputedOutputs> computed;
 };
 
 inline constexpr int kGradSlot = static_cast<int>(DispatchLayer::kGradients);

@@ -159,7 +159,19 @@ void AttachHistory(const RefPtr<OpNode>& node, const GradientInfo& gradient,
   }
 }
 
-TensorList Record(const OpInfo& info, const OpCall& call) {
+// Runs the call, or takes the results that it has already.
+TensorList Compute(const GradState* state, const OpCall& call) {
+  if (state != nullptr && state->computed != nullptr) {
+    ComputedOutputs& computed = *state->computed;
+    if (computed.op == call.op && !computed.taken) {
+      computed.taken = true;
+      return std::move(computed.outputs);
+    }
+  }
+  return DispatchBelow(kSlot, call);
+}
+
+TensorList Record(const OpInfo& info, const OpCall& call, const GradState* state) {
   const GradientInfo* gradient = FindGradient(call.op);
   if (gradient == nullptr) {
     throw UnimplementedError(
@@ -180,19 +192,23 @@ TensorList Record(const OpInfo& info, const OpCall& call) {
   const Saves saves =
       gradient->saves != nullptr && wanted.any() ? gradient->saves(call, wanted) : Saves();
   ActivationScope activation;
-  TensorList kept;
-  if (writes) kept = CopyOverwritten(info, call, saves.inputs);
-  TensorList outputs = DispatchBelow(kSlot, call);
+  RefPtr<OpNode> node;
+  if (wanted.any()) {
+    TensorList kept;
+    if (writes) kept = CopyOverwritten(info, call, saves.inputs);
+    node = MakeRef<OpNode>(call, *gradient);
+    node->SaveInputs(saves, writes ? TensorSpan(kept) : call.inputs);
+  }
+  TensorList outputs = Compute(state, call);
   const TensorList written = writes ? TensorList{call.inputs[0]} : TensorList();
   const TensorList& results = writes ? written : outputs;
   bool differentiable = false;
   for (const Tensor& result : results) differentiable |= IsFloatingPoint(result.dtype());
-  if (!wanted.any() || !differentiable) {
+  if (!node || !differentiable) {
     if (MakesTrackedViews(info, call.op)) TrackViews(call.inputs[info.view_of], outputs);
     return outputs;
   }
-  RefPtr<OpNode> node = MakeRef<OpNode>(call, *gradient);
-  node->Save(saves, writes ? TensorSpan(kept) : call.inputs, results);
+  node->SaveOutputs(results);
   if (MakesTrackedViews(info, call.op)) TrackViews(call.inputs[info.view_of], outputs);
   AttachHistory(node, *gradient, results, writes);
   return outputs;
@@ -232,9 +248,9 @@ TensorList GradientsLayer(const OpCall& call) {
       if (meta->IsStaleView()) ThrowStaleView(call, i);
     }
   }
-  if (requires_grad && info.differentiable) return Record(info, call);
+  if (requires_grad && info.differentiable) return Record(info, call, state);
   if (requires_grad && (info.mutates != 0 || call.in_place)) CheckUnrecordedWrites(info, call);
-  TensorList outputs = DispatchBelow(kSlot, call);
+  TensorList outputs = Compute(state, call);
   if (MakesTrackedViews(info, call.op)) TrackViews(call.inputs[info.view_of], outputs);
   return outputs;
 }

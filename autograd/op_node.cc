@@ -49,13 +49,19 @@ OpNode::OpNode(const OpCall& call, const GradientInfo& info)
   }
 }
 
-void OpNode::Save(Saves saves, TensorSpan inputs, TensorSpan outputs) {
+void OpNode::SaveInputs(Saves saves, TensorSpan inputs) {
   saves_ = saves;
   for (uint32_t rest = saves.inputs; rest != 0; rest &= rest - 1) {
-    saved_.emplace_back(inputs[std::countr_zero(rest)]);
+    const int index = std::countr_zero(rest);
+    saved_.emplace_back(inputs[index], SavedBy{GetOpInfo(op_).name, SavedBy::Role::kInput, index});
   }
-  for (uint32_t rest = saves.outputs; rest != 0; rest &= rest - 1) {
-    saved_.emplace_back(outputs[std::countr_zero(rest)]);
+}
+
+void OpNode::SaveOutputs(TensorSpan outputs) {
+  for (uint32_t rest = saves_.outputs; rest != 0; rest &= rest - 1) {
+    const int index = std::countr_zero(rest);
+    saved_.emplace_back(outputs[index],
+                        SavedBy{GetOpInfo(op_).name, SavedBy::Role::kOutput, index});
   }
 }
 

@@ -23,9 +23,11 @@ class OpNode final : public Node {
   // Records the call's edges, scalars and attributes.
   OpNode(const OpCall& call, const GradientInfo& info);
 
-  // Saves what `saves` says. `inputs` are those of the call, except that one which the call has
-  // overwritten is replaced by a copy of what it was.
-  void Save(Saves saves, TensorSpan inputs, TensorSpan outputs);
+  // Save what `saves` says: the inputs before the call, so that whoever only needs what ops save
+  // can stop there, and the outputs after it. `inputs` are those of the call, except that one which
+  // the call overwrites is replaced by a copy of what it was.
+  void SaveInputs(Saves saves, TensorSpan inputs);
+  void SaveOutputs(TensorSpan outputs);
 
   std::string Name() const override;
   void Apply(absl::Span<Tensor> gradients, const InputMask& wanted, bool create_graph,

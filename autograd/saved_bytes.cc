@@ -24,6 +24,7 @@ struct Shard {
 struct Table {
   std::array<Shard, 16> shards;
   std::array<std::atomic<int64_t>, kDeviceOrdinalCount> bytes{};
+  std::array<std::atomic<int64_t>, kDeviceOrdinalCount> peak{};
 
   Shard& ShardOf(const Storage& storage) {
     return shards[(reinterpret_cast<uintptr_t>(&storage) >> 7) % shards.size()];
@@ -42,8 +43,12 @@ void AddSavedStorage(const Storage& storage) {
   Table& table = GetTable();
   Shard& shard = table.ShardOf(storage);
   std::lock_guard<std::mutex> lock(shard.mutex);
-  if (++shard.holders[&storage] == 1) {
-    table.bytes[storage.device().ordinal()].fetch_add(storage.bytes(), std::memory_order_relaxed);
+  if (++shard.holders[&storage] > 1) return;
+  const int device = storage.device().ordinal();
+  const int64_t bytes =
+      table.bytes[device].fetch_add(storage.bytes(), std::memory_order_relaxed) + storage.bytes();
+  int64_t peak = table.peak[device].load(std::memory_order_relaxed);
+  while (peak < bytes && !table.peak[device].compare_exchange_weak(peak, bytes)) {
   }
 }
 
@@ -65,6 +70,15 @@ int64_t SavedBytes(std::optional<Device> device) {
   int64_t total = 0;
   for (const auto& bytes : table.bytes) total += bytes.load(std::memory_order_relaxed);
   return total;
+}
+
+int64_t PeakSavedBytes(Device device) {
+  return internal::GetTable().peak[device.ordinal()].load(std::memory_order_relaxed);
+}
+
+void ResetPeakSavedBytes(Device device) {
+  internal::Table& table = internal::GetTable();
+  table.peak[device.ordinal()] = table.bytes[device.ordinal()].load(std::memory_order_relaxed);
 }
 
 }  // namespace lockstep::autograd

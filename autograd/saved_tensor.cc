@@ -12,7 +12,7 @@
 
 namespace lockstep::autograd::internal {
 
-SavedTensor::SavedTensor(const Tensor& tensor) {
+SavedTensor::SavedTensor(const Tensor& tensor, const SavedBy& by) {
   if (!tensor.defined()) return;
   const AutogradMeta* meta = MetaOf(tensor);
   is_leaf_ = meta != nullptr && meta->requires_grad && !meta->node;
@@ -23,7 +23,7 @@ SavedTensor::SavedTensor(const Tensor& tensor) {
     auto packed = std::make_shared<Packed>();
     packed->meta = TensorMeta(tensor);
     packed->hooks = state->hooks;
-    packed->value = packed->hooks->pack(held);
+    packed->value = packed->hooks->pack(held, by);
     packed_ = std::move(packed);
     return;
   }

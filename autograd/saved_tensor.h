@@ -23,8 +23,8 @@ namespace lockstep::autograd::internal {
 class SavedTensor {
  public:
   SavedTensor() = default;
-  // Goes through the thread's saved-tensor hooks. An undefined tensor stays one.
-  explicit SavedTensor(const Tensor& tensor);
+  // Goes through the thread's saved-tensor hooks, which see `by`. An undefined tensor stays one.
+  SavedTensor(const Tensor& tensor, const SavedBy& by);
   ~SavedTensor() { Release(); }
   SavedTensor(SavedTensor&& other) noexcept;
   SavedTensor& operator=(SavedTensor&& other) noexcept;

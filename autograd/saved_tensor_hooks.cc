@@ -13,8 +13,11 @@ SavedTensorHooksScope::SavedTensorHooksScope(PackHook pack, UnpackHook unpack) {
   if (!pack || !unpack) {
     throw InvalidArgumentError("SavedTensorHooksScope: an empty hook; give both functions");
   }
-  auto hooks = std::make_shared<const internal::SavedHooks>(
-      internal::SavedHooks{std::move(pack), std::move(unpack)});
+  auto hooks = std::make_shared<const internal::SavedHooks>(internal::SavedHooks{
+      [pack = std::move(pack)](const Tensor& tensor, const internal::SavedBy&) {
+        return pack(tensor);
+      },
+      std::move(unpack)});
   saved_ = internal::ReplaceGradState([&](internal::GradState& s) { s.hooks = std::move(hooks); });
 }
 

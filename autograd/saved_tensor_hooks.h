@@ -24,7 +24,8 @@ namespace lockstep::autograd {
 
 // Whatever pack made of a tensor.
 using PackedTensor = std::shared_ptr<const void>;
-// Called once for each tensor that an op saves, right after the op. The tensor has no history; a
+// Called once for each tensor that an op saves: inputs right before the op runs, results right
+// after. The tensor has no history; a
 // leaf that requires a gradient (a parameter) is given as itself, so that it can be told apart
 // with RequiresGrad(). Runs without recording.
 using PackHook = std::function<PackedTensor(const Tensor& tensor)>;
@@ -52,6 +53,10 @@ class SavedTensorHooksScope {
 // devices or on one. Leaves that require gradients, which live anyway, and packed tensors do not
 // count. Freed by a backward without retain_graph, or with the graph.
 int64_t SavedBytes(std::optional<Device> device = std::nullopt);
+// The largest SavedBytes(device) since the start or the last reset, which restarts it from the
+// current bytes.
+int64_t PeakSavedBytes(Device device);
+void ResetPeakSavedBytes(Device device);
 
 }  // namespace lockstep::autograd
 

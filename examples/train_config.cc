@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/setting.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::examples {
@@ -40,6 +42,7 @@ struct JsonReader {
 struct StateWriter {
   state::TrainingState& state;
   void operator()(const char* name, int64_t value) { Put(name, value); }
+  void operator()(const char* name, bool value) { Put(name, int64_t{value}); }
   void operator()(const char* name, double value) { Put(name, value); }
   void operator()(const char* name, const std::string& value) { Put(name, value); }
   void operator()(const char* name, const std::vector<std::string>& value) {
@@ -52,10 +55,15 @@ struct StateWriter {
 
 struct StateReader {
   const state::TrainingState& state;
-  void operator()(const char* name, int64_t& value) { value = state.Integer(Key(name)); }
-  void operator()(const char* name, double& value) { value = state.Real(Key(name)); }
-  void operator()(const char* name, std::string& value) { value = state.Text(Key(name)); }
-  void operator()(const char* name, std::vector<std::string>& value) {
+  template <typename T>
+  void operator()(const char* name, T& value) {
+    if (state.values.contains(Key(name))) Get(name, value);
+  }
+  void Get(const char* name, int64_t& value) { value = state.Integer(Key(name)); }
+  void Get(const char* name, bool& value) { value = state.Integer(Key(name)) != 0; }
+  void Get(const char* name, double& value) { value = state.Real(Key(name)); }
+  void Get(const char* name, std::string& value) { value = state.Text(Key(name)); }
+  void Get(const char* name, std::vector<std::string>& value) {
     const std::string& text = state.Text(Key(name));
     value.clear();
     if (!text.empty()) value = absl::StrSplit(text, ',');
@@ -79,8 +87,12 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("threads_per_rank", self.threads_per_rank);
   visit("steps", self.steps);
   visit("batch", self.batch);
+  visit("micro_batches", self.micro_batches);
   visit("lr", self.lr);
   visit("seed", self.seed);
+  visit("amp", self.amp);
+  visit("checkpoint", self.checkpoint);
+  visit("offload_activations", self.offload_activations);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
@@ -115,8 +127,21 @@ void TrainConfig::Resolve() {
   Require(batch % ranks == 0, "batch", batch,
           absl::StrCat("rows do not split evenly over --ranks=", ranks,
                        "; use --batch=", (batch / ranks + 1) * ranks));
+  Require(micro_batches >= 1, "micro_batches", micro_batches, "give a count >= 1");
+  Require(batch / ranks % micro_batches == 0, "micro_batches", micro_batches,
+          absl::StrCat("do not split the ", batch / ranks, " rows of a rank evenly; use --batch=",
+                       ((batch / ranks / micro_batches) + 1) * micro_batches * ranks));
   Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
   Require(seed >= 0, "seed", seed, "give a number >= 0");
+  const auto parses = [](absl::string_view flag, const std::string& value, auto parse) {
+    try {
+      parse(value);
+    } catch (const Error& error) {
+      Require(false, flag, value, error.message());
+    }
+  };
+  parses("amp", amp, &amp::ParseAutocast);
+  parses("checkpoint", checkpoint, &checkpoint::ParseCheckpointSetting);
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");
   Require(keep >= 1, "keep", keep, "give a number of states >= 1");
@@ -140,6 +165,7 @@ void TrainConfig::Save(state::TrainingState& state) const {
 
 TrainConfig TrainConfig::FromState(const state::TrainingState& state) {
   TrainConfig config;
+  config.model = state.Text(StateReader::Key("model"));  // there since the first version
   VisitFields(config, StateReader{state});
   return config;
 }
@@ -178,6 +204,7 @@ void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
   check("width", saved.width, asked.width);
   check("block", saved.block, asked.block);
   check("batch", saved.batch, asked.batch);
+  check("micro_batches", saved.micro_batches, asked.micro_batches);
   check("lr", saved.lr, asked.lr);
   check("seed", saved.seed, asked.seed);
 }

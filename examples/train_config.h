@@ -33,9 +33,13 @@ struct TrainConfig {
   int64_t ranks = 2;
   int64_t threads_per_rank = 0;  // 0: processors / ranks
   int64_t steps = 2200;
-  int64_t batch = 12;  // rows of the whole step
+  int64_t batch = 12;         // rows of the whole step
+  int64_t micro_batches = 1;  // forward and backward passes that a rank splits its rows into
   double lr = 2e-3;
   int64_t seed = 0;
+  std::string amp;                  // as amp::ParseAutocast takes it
+  std::string checkpoint = "none";  // as checkpoint::ParseCheckpointSetting takes it
+  bool offload_activations = false;
 
   // States.
   std::string out;  // absolute
@@ -51,7 +55,8 @@ struct TrainConfig {
   void Resolve();
   models::Gpt2Config ModelConfig() const;
 
-  // To and from the values of a training state ("config.*").
+  // To and from the values of a training state ("config.*"). A setting that the state does not
+  // have, because it is newer, is its default: what was done before there was a choice.
   void Save(state::TrainingState& state) const;
   static TrainConfig FromState(const state::TrainingState& state);
 

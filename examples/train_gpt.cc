@@ -18,6 +18,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "glog/logging.h"
 #include "lockstep/base/caller_path.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/process_group.h"
@@ -42,6 +43,17 @@ ABSL_FLAG(int64_t, width, 0, "Channels. 0: the model's.");
 ABSL_FLAG(int64_t, block, 0, "Bytes a row. 0: the model's.");
 ABSL_FLAG(int64_t, steps, 2200, "Optimizer steps in all, those before a resume included.");
 ABSL_FLAG(int64_t, batch, 12, "Rows of the whole step, split over the ranks.");
+ABSL_FLAG(int64_t, micro_batches, 1,
+          "Forward and backward passes that each rank splits its rows of a step into: less memory "
+          "for activations, the same gradient.");
+ABSL_FLAG(std::string, amp, "",
+          "Mixed precision: bf16 or fp16 (with a gradient scaler), or pure_bf16 or pure_fp16 with "
+          "the residual stream in 16 bits too. Empty: float32.");
+ABSL_FLAG(std::string, checkpoint, "none",
+          "Activation checkpointing: none, block (recompute each block), selective (recompute all "
+          "but contractions), or budget:SIZE (what fits best, e.g. budget:64MiB a rank).");
+ABSL_FLAG(bool, offload_activations, false,
+          "Keep activations on the host device between forward and backward.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -59,11 +71,29 @@ ABSL_FLAG(int64_t, threads_per_rank, 0, "Threads an op may use. 0: processors / 
 namespace lockstep::examples {
 namespace {
 
-constexpr const char* kFlagNames[] = {
-    "data",        "extensions", "strategy", "ranks",      "model", "layers",
-    "heads",       "width",      "block",    "steps",      "batch", "lr",
-    "seed",        "out",        "resume",   "save_every", "keep",  "threads_per_rank",
-    "profile_step"};
+constexpr const char* kFlagNames[] = {"data",
+                                      "extensions",
+                                      "strategy",
+                                      "ranks",
+                                      "model",
+                                      "layers",
+                                      "heads",
+                                      "width",
+                                      "block",
+                                      "steps",
+                                      "batch",
+                                      "lr",
+                                      "seed",
+                                      "micro_batches",
+                                      "amp",
+                                      "checkpoint",
+                                      "offload_activations",
+                                      "out",
+                                      "resume",
+                                      "save_every",
+                                      "keep",
+                                      "threads_per_rank",
+                                      "profile_step"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
 
 void PrintHelp() {
@@ -113,6 +143,10 @@ TrainConfig ConfigFromFlags() {
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
+  config.micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  config.amp = absl::GetFlag(FLAGS_amp);
+  config.checkpoint = absl::GetFlag(FLAGS_checkpoint);
+  config.offload_activations = absl::GetFlag(FLAGS_offload_activations);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -181,6 +215,9 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
     config.ranks = 1;
   }
   if (Given(given, "threads_per_rank")) config.threads_per_rank = asked.threads_per_rank;
+  if (Given(given, "amp")) config.amp = asked.amp;
+  if (Given(given, "checkpoint")) config.checkpoint = asked.checkpoint;
+  if (Given(given, "offload_activations")) config.offload_activations = asked.offload_activations;
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;
@@ -212,6 +249,8 @@ TrainConfig MakeConfig(const std::vector<std::string>& given) {
 }
 
 void RankMain(comm::RankContext& context) {
+  // What all ranks have to say is said once.
+  if (context.rank != 0) FLAGS_minloglevel = google::GLOG_ERROR;
   InstallStopSignal();
   const TrainConfig config = TrainConfig::Deserialize(context.argument);
   Train(config, comm::InitProcessGroup(context.group_options()));
@@ -243,6 +282,8 @@ int Run(int argc, char** argv) {
 }  // namespace lockstep::examples
 
 int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;  // no files
+  google::InitGoogleLogging(argv[0]);
   lockstep::comm::MaybeRunSpawnedRank(argc, argv);
   try {
     return lockstep::examples::Run(argc, argv);

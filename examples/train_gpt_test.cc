@@ -172,9 +172,26 @@ int RunningCopies(const std::string& folder) {
 TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
   Process process({"--help"}, NewFolder());
   EXPECT_EQ(process.Wait(), 0);
-  for (const char* flag : {"--data", "--extensions", "--strategy", "--ranks", "--model", "--layers",
-                           "--steps", "--batch", "--lr", "--seed", "--out", "--resume",
-                           "--save_every", "--keep", "--threads_per_rank", "--profile_step"}) {
+  for (const char* flag : {"--data",
+                           "--extensions",
+                           "--strategy",
+                           "--ranks",
+                           "--model",
+                           "--layers",
+                           "--steps",
+                           "--batch",
+                           "--lr",
+                           "--seed",
+                           "--out",
+                           "--resume",
+                           "--save_every",
+                           "--keep",
+                           "--threads_per_rank",
+                           "--profile_step",
+                           "--amp",
+                           "--micro_batches",
+                           "--checkpoint",
+                           "--offload_activations"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -224,6 +241,11 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
       {"--data=text.txt", "--batch=0"},
+      {"--data=text.txt", "--micro_batches=0"},
+      {"--data=text.txt", "--micro_batches=4"},
+      {"--data=text.txt", "--amp=bf8"},
+      {"--data=text.txt", "--checkpoint=all"},
+      {"--data=text.txt", "--checkpoint=budget:64"},
       {"--data=text.txt", "--lr=0"},
       {"--data=text.txt", "--lr=nan"},
       {"--data=text.txt", "--keep=0"},
@@ -318,6 +340,53 @@ TEST(TrainGptTest, ResumeIsBitwise) {
   ASSERT_EQ(again.Wait(), 0) << again.err();
   EXPECT_TRUE(ReadAll(folder + "/whole/step-00000008/model.safetensors") ==
               ReadAll(folder + "/again/step-00000008/model.safetensors"));
+}
+
+// float16 has a scaler, whose state is part of the training's; float32 goes on from there too.
+TEST(TrainGptTest, MixedPrecisionWithMicroBatchesResumesBitwise) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  Process whole(Tiny({"--data=text.txt", "--steps=6", "--save_every=3", "--out=whole", "--amp=fp16",
+                      "--micro_batches=3"}),
+                folder);
+  ASSERT_EQ(whole.Wait(), 0) << whole.err();
+  EXPECT_NE(whole.out().find(", 3 micro-batches, autocast fp16"), std::string::npos);
+  Process second({"--resume=whole/step-00000003", "--out=second"}, folder);
+  ASSERT_EQ(second.Wait(), 0) << second.err();
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_TRUE(ReadAll(folder + "/whole/step-00000006/" + file) ==
+                ReadAll(folder + "/second/step-00000006/" + file))
+        << file;
+  }
+  EXPECT_NE(ReadAll(folder + "/whole/step-00000006/state.json").find("scaler.growth_tracker"),
+            std::string::npos);
+  Process wide({"--resume=whole/step-00000003", "--out=wide", "--amp="}, folder);
+  ASSERT_EQ(wide.Wait(), 0) << wide.err();
+  EXPECT_FALSE(ReadAll(folder + "/whole/step-00000006/model.safetensors") ==
+               ReadAll(folder + "/wide/step-00000006/model.safetensors"));
+  Process other({"--resume=whole/step-00000003", "--out=other", "--micro_batches=1"}, folder);
+  EXPECT_EQ(other.Wait(), 1);
+}
+
+// Neither changes a bit of the result.
+TEST(TrainGptTest, CheckpointingAndOffloadTrainTheSame) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  std::string plain;
+  for (const char* flags : {"--checkpoint=none", "--checkpoint=block", "--checkpoint=selective",
+                            "--checkpoint=budget:256KiB", "--offload_activations"}) {
+    Process process(Tiny({"--data=text.txt", "--steps=3", "--amp=bf16", "--out=run", flags}),
+                    folder);
+    ASSERT_EQ(process.Wait(), 0) << flags << ": " << process.err();
+    const bool checkpointed =
+        std::string(flags) != "--checkpoint=none" && std::string(flags) != "--offload_activations";
+    EXPECT_EQ(process.out().find("\nmemory: ") != std::string::npos, checkpointed) << flags;
+    const std::string model = ReadAll(folder + "/run/step-00000003/model.safetensors");
+    if (plain.empty()) plain = model;
+    EXPECT_TRUE(model == plain) << flags;
+    fs::remove_all(folder + "/run");
+  }
+  EXPECT_FALSE(plain.empty());
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {

@@ -3,21 +3,28 @@
 #include "lockstep/examples/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lockstep/autograd/backward.h"
+#include "lockstep/amp/autocast.h"
+#include "lockstep/amp/scaler/grad_scaler.h"
+#include "lockstep/amp/training/training_step.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/measure_units.h"
+#include "lockstep/checkpoint/offload.h"
+#include "lockstep/checkpoint/setting.h"
 #include "lockstep/data/byte_text.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler.h"
@@ -26,7 +33,6 @@
 #include "lockstep/examples/stop_signal.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
-#include "lockstep/nn/optim/clip.h"
 #include "lockstep/nn/optim/schedule.h"
 #include "lockstep/nn/optim/schedules/cosine.h"
 #include "lockstep/profile/machine_limits.h"
@@ -78,6 +84,31 @@ std::vector<optim::ParameterGroup<optim::AdamWOptions>> Groups(const NamedTensor
   return {{Decayed(parameters, true), matrices}, {Decayed(parameters, false), vectors}};
 }
 
+constexpr absl::string_view kScalerPrefix = "scaler.";
+
+void SaveScaler(const amp::GradScalerState& scaler, state::TrainingState& state) {
+  for (const auto& [name, value] : scaler.reals) {
+    state.Set(absl::StrCat(kScalerPrefix, name), value);
+  }
+  for (const auto& [name, value] : scaler.integers) {
+    state.Set(absl::StrCat(kScalerPrefix, name), value);
+  }
+}
+
+amp::GradScalerState LoadScaler(const state::TrainingState& state) {
+  amp::GradScalerState scaler;
+  for (const auto& [name, value] : state.values) {
+    if (!absl::StartsWith(name, kScalerPrefix)) continue;
+    const std::string own = name.substr(kScalerPrefix.size());
+    if (const double* const real = std::get_if<double>(&value)) {
+      scaler.reals[own] = *real;
+    } else {
+      scaler.integers[own] = state.Integer(name);
+    }
+  }
+  return scaler;
+}
+
 class Trainer {
  public:
   Trainer(const TrainConfig& config, std::shared_ptr<comm::Communicator> world)
@@ -90,13 +121,17 @@ class Trainer {
         validation_(std::make_shared<data::ByteTextDataset>(text_, config.block,
                                                             data::TextPart::kValidation)),
         loader_(train_, Sampler(train_->size(), data::Remainder::kDrop, /*shuffle=*/true),
-                {.batch_size = config.batch / config.ranks, .drop_last = true, .threads = 1}) {
+                {.batch_size = config.batch / config.ranks / config.micro_batches,
+                 .drop_last = true,
+                 .threads = 1}),
+        autocast_(amp::ParseAutocast(config.amp)) {
     if (loader_.BatchesPerEpoch() == 0) {
       throw InvalidArgumentError(absl::StrCat("--data=", config.data, ": has ", train_->size(),
                                               " training rows, fewer than --batch=", config.batch));
     }
     ManualSeed(static_cast<uint64_t>(config.seed), world_->rank());
     model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
+    ApplyCheckpointing();  // before DDP, which would take its trial passes for steps
     if (config.strategy == "ddp") {
       ddp_.emplace(model_, world_);
     }
@@ -106,6 +141,11 @@ class Trainer {
         optimizer_.get(), optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config.steps),
                                                .total_steps = config.steps,
                                                .final_fraction = 0.1}));
+    // float16 reaches down to 6e-8: smaller gradients would be zero.
+    if (autocast_ && autocast_->dtype == DType::kFloat16) {
+      scaler_ = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.group = world_});
+    }
+    training_ = std::make_unique<amp::TrainingStep>(StepOptions());
     if (!config.resume.empty()) Restore(state::LoadTrainingState(config.resume));
   }
 
@@ -119,12 +159,15 @@ class Trainer {
     while (step_ < config_.steps && !stopped) {
       Stopwatch watch;
       const bool profiled = step_ + 1 == config_.profile_step;
-      const StepOutcome outcome = profiled ? ProfiledStep(progress) : Step();
+      const StepOutcome outcome = profiled ? ProfiledStep(progress) : Step(progress);
       stopped = outcome.stop;
       recent_.Add(watch.ElapsedSeconds(), outcome.communication_seconds);
       communication_seconds += outcome.communication_seconds;
       training_seconds_ += watch.ElapsedSeconds();
       const bool last = step_ == config_.steps || stopped;
+      if (first_ && !outcome.skipped.empty()) {
+        progress.Line(absl::StrCat("step ", step_, ": ", outcome.skipped));
+      }
       if (first_) progress.Update(Report(outcome.loss));
       if (last || step_ % kValidateEvery == 0) {
         validation_loss = Validate();
@@ -143,6 +186,7 @@ class Trainer {
     double loss = 0;  // mean over all rows
     bool stop = false;
     double communication_seconds = 0;  // that this rank waited
+    std::string skipped = {};          // why nothing was learnt, or ""
   };
 
   std::shared_ptr<data::DistributedSampler> Sampler(int64_t rows, data::Remainder remainder,
@@ -161,39 +205,67 @@ class Trainer {
     return *std::move(batch);
   }
 
-  StepOutcome Step() {
-    const NamedTensors batch = NextBatch();
-    optimizer_->ZeroGrad();
-    Tensor loss;
-    {
-      profile::Range range("forward");
-      loss = model_->Loss(batch.At("ids"), batch.At("targets"));
+  amp::TrainingStepOptions StepOptions() {
+    amp::TrainingStepOptions options{.optimizers = {{optimizer_.get(), schedule_.get()}},
+                                     .module = model_.get(),
+                                     .autocast = autocast_,
+                                     .scaler = scaler_.get(),
+                                     .clip_norm = kClipNorm,
+                                     .micro_batches = config_.micro_batches,
+                                     .group = world_};
+    if (ddp_) {
+      options.no_sync = [this] {
+        return std::make_shared<strategies::DistributedDataParallel::NoSync>(*ddp_);
+      };
     }
-    {
-      profile::Range range("backward");
-      autograd::Backward(loss);
-    }
-    {
-      profile::Range range("optimizer");
-      optim::ClipGradNorm(optimizer_->parameters().Tensors(), kClipNorm);
-      optimizer_->Step();
-      schedule_->Step();
-    }
+    return options;
+  }
+
+  void ApplyCheckpointing() {
+    const Tensor ids = Zeros({config_.batch / config_.ranks / config_.micro_batches, config_.block},
+                             {.dtype = DType::kInt64});
+    checkpointing_ =
+        checkpoint::ApplyCheckpointSetting(checkpoint::ParseCheckpointSetting(config_.checkpoint),
+                                           checkpoint::UnitsOf(model_->transformer()->h()), [&] {
+                                             std::optional<amp::Autocast> autocast;
+                                             if (autocast_) autocast.emplace(*autocast_);
+                                             return model_->Loss(ids, ids);
+                                           });
+  }
+
+  StepOutcome Step(Progress& progress) {
+    std::vector<NamedTensors> batches;
+    for (int64_t i = 0; i < config_.micro_batches; ++i) batches.push_back(NextBatch());
+    const amp::StepReport report = RunStep(batches);
     ++step_;
-    StepOutcome outcome;
-    // One small collective a step: the mean loss, and whether any rank has been asked to stop.
-    Tensor shared = FromVector<double>({loss.Item<double>(), StopRequested() ? 1.0 : 0.0}, {2});
-    Stopwatch waiting;
-    world_->AllReduce(shared).Wait();
-    outcome.communication_seconds = waiting.ElapsedSeconds();
-    if (ddp_) outcome.communication_seconds += ddp_->statistics().exposed_seconds;
-    outcome.loss = shared.Item<double>({0}) / world_->size();
-    outcome.stop = shared.Item<double>({1}) > 0;
-    if (!std::isfinite(outcome.loss)) {
-      throw FailedPreconditionError(absl::StrCat("step ", step_, ": the loss is ", outcome.loss,
-                                                 "; lower --lr=", config_.lr));
+    if (first_ && !report.stepped) {
+      progress.Line(absl::StrCat("step ", step_, ": ", report.ToString()));
     }
+    StepOutcome outcome;
+    outcome.loss = report.loss;
+    if (!report.stepped) outcome.skipped = report.ToString();
+    // Whether any rank has been asked to stop.
+    const Tensor stop = FromVector<int64_t>({StopRequested() ? 1 : 0}, {1});
+    Stopwatch waiting;
+    world_->AllReduce(stop, {.op = comm::ReduceOp::kMax}).Wait();
+    outcome.communication_seconds = report.communication_seconds + waiting.ElapsedSeconds();
+    if (ddp_) outcome.communication_seconds += ddp_->statistics().exposed_seconds;
+    outcome.stop = stop.Item<int64_t>() > 0;
     return outcome;
+  }
+
+  amp::StepReport RunStep(const std::vector<NamedTensors>& batches) {
+    try {
+      return training_->Run([&](int64_t i) {
+        const NamedTensors& batch = batches[static_cast<size_t>(i)];
+        std::optional<checkpoint::OffloadActivations> offload;
+        if (config_.offload_activations) offload.emplace();
+        return model_->Loss(batch.At("ids"), batch.At("targets"));
+      });
+    } catch (const Error& error) {
+      if (error.code() != absl::StatusCode::kFailedPrecondition) throw;
+      throw error.WithContext(absl::StrCat("step ", step_ + 1, ", --lr=", config_.lr));
+    }
   }
 
   // The table is rank 0's; each rank's trace lies beside the states.
@@ -203,7 +275,7 @@ class Trainer {
     StepOutcome outcome;
     {
       profile::ProfileScope scope(profiler);
-      outcome = Step();
+      outcome = Step(progress);
     }
     std::filesystem::create_directories(config_.out);
     const std::string path =
@@ -216,6 +288,8 @@ class Trainer {
   // Mean loss over the first rows that are held out, the same rows for every number of ranks.
   double Validate() {
     const autograd::NoGradScope no_grad;
+    std::optional<amp::Autocast> autocast;
+    if (autocast_) autocast.emplace(*autocast_);
     const int64_t rows = std::min(kValidationRows, validation_->size());
     data::DataLoader loader(validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
                             {.batch_size = config_.batch / config_.ranks, .threads = 0});
@@ -269,6 +343,7 @@ class Trainer {
       state.Set(absl::StrCat("optimizer.", name), number);
     }
     state.Set("schedule.step", schedule_->step());
+    if (scaler_ != nullptr) SaveScaler(scaler_->SaveState(), state);
     state.Set("data.epoch", loader_.position().epoch);
     state.Set("data.batch", loader_.position().batch);
     state.Set("data.fingerprint", static_cast<int64_t>(text_->Fingerprint()));
@@ -291,7 +366,7 @@ class Trainer {
     optimizer.tensors = state.optimizer;
     constexpr absl::string_view kPrefix = "optimizer.";
     for (const auto& [name, value] : state.values) {
-      if (name.compare(0, kPrefix.size(), kPrefix.data(), kPrefix.size()) == 0) {
+      if (absl::StartsWith(name, kPrefix)) {
         optimizer.numbers[name.substr(kPrefix.size())] = state.Integer(name);
       }
     }
@@ -299,10 +374,24 @@ class Trainer {
     optim::OptimizerState schedule;
     schedule.numbers["step"] = state.Integer("schedule.step");
     schedule_->LoadState(schedule);
+    // The run may have been in another precision until now.
+    const amp::GradScalerState scaler = LoadScaler(state);
+    if (scaler_ != nullptr && !scaler.reals.empty()) scaler_->LoadState(scaler);
     loader_.Seek({state.Integer("data.epoch"), state.Integer("data.batch")});
     ThreadGenerators() = state::LoadRandomState(state, world_->rank());
     step_ = state.step;
     state_path_ = config_.resume;
+  }
+
+  // What differs from plain float32 steps, for the plan.
+  std::string Precision() const {
+    std::string text;
+    if (config_.micro_batches > 1) {
+      absl::StrAppend(&text, ", ", config_.micro_batches, " micro-batches");
+    }
+    if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
+    if (config_.offload_activations) absl::StrAppend(&text, ", activations on the host");
+    return text;
   }
 
   void PrintPlan() const {
@@ -321,9 +410,11 @@ class Trainer {
                 world_->size(), world_->size() == 1 ? "" : "s", IntraOpThreads(),
                 IntraOpThreads() == 1 ? "" : "s", std::string(world_->backend()).c_str());
     std::printf(
-        "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g\n",
+        "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g%s\n",
         static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
-        static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm);
+        static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
+        Precision().c_str());
+    if (config_.checkpoint != "none") std::printf("memory: %s\n", checkpointing_.c_str());
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
                   static_cast<long long>(step_));
@@ -375,10 +466,14 @@ class Trainer {
   std::shared_ptr<data::ByteTextDataset> train_;
   std::shared_ptr<data::ByteTextDataset> validation_;
   data::DataLoader loader_;
+  const std::optional<amp::AutocastOptions> autocast_;
   std::shared_ptr<models::Gpt2> model_;
+  std::string checkpointing_;  // what of the model is recomputed, in words
   std::optional<strategies::DistributedDataParallel> ddp_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
+  std::unique_ptr<amp::GradScaler> scaler_;  // null: gradients are not scaled
+  std::unique_ptr<amp::TrainingStep> training_;
   RecentSpeed recent_;
   double training_seconds_ = 0;
   int64_t step_ = 0;

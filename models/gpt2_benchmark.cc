@@ -5,15 +5,16 @@
 // scripts.
 //
 //   ./bazelw run //models:gpt2_benchmark -- --size=mini --threads=2
+//   ./bazelw run //models:gpt2_benchmark -- --size=mini --amp=bf16 --checkpoint=block
 //   ./bazelw run //models:gpt2_benchmark -- --size=mini --profile --trace=step.json
 //
 // --profile prints, before that line, the table of kernels of three further steps; --trace writes
 // them as a trace that Perfetto and chrome://tracing open.
 //
 // gflops counts 6 * parameters * tokens + 6 * layers * width * block * tokens (the causal half of
-// the attention). peak_gflops is the median of 2048^3 matrix products between the steps, so that a
-// machine whose speed changes meanwhile changes both; peak_share is their ratio. The peer that the
-// same step is measured with is tests/peers/torch_gpt.py.
+// the attention). peak_gflops is the median of 2048^3 matrix products in the step's dtype between
+// the steps, so that a machine whose speed changes meanwhile changes both; peak_share is their
+// ratio. The peer that the same step is measured with is tests/peers/torch_gpt.py.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +34,15 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "glog/logging.h"
+#include "lockstep/amp/autocast.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/caller_path.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/measure_units.h"
+#include "lockstep/checkpoint/offload.h"
+#include "lockstep/checkpoint/setting.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/profile/machine_limits.h"
@@ -51,9 +58,13 @@ ABSL_FLAG(int, threads, 0, "Threads an op may use. 0: all processors.");
 ABSL_FLAG(double, seconds, 12, "How long to measure, after three steps that are not counted.");
 ABSL_FLAG(bool, profile, false, "Print the table of kernels of three steps.");
 ABSL_FLAG(std::string, trace, "", "Write those steps to this file as a trace. Empty: do not.");
-ABSL_FLAG(std::string, amp, "", "Mixed precision. Empty: float32, the only one so far.");
-ABSL_FLAG(std::string, checkpoint, "",
-          "Activation checkpointing. Empty: keep all activations, the only one so far.");
+ABSL_FLAG(std::string, amp, "",
+          "Mixed precision: bf16 or fp16, or pure_bf16 or pure_fp16 with the residual stream in 16 "
+          "bits too. Empty: float32.");
+ABSL_FLAG(std::string, checkpoint, "none",
+          "Activation checkpointing: none, block (recompute each block), selective (all of it but "
+          "contractions), or budget:SIZE, e.g. budget:64MiB.");
+ABSL_FLAG(bool, offload_activations, false, "Keep activations on the host device meanwhile.");
 
 namespace lockstep::models {
 namespace {
@@ -65,6 +76,9 @@ struct Settings {
   double seconds = 0;
   bool profile = false;
   std::string trace;  // absolute path; empty: none
+  std::optional<amp::AutocastOptions> autocast;
+  checkpoint::CheckpointSetting checkpoint;
+  bool offload_activations = false;
 };
 
 int64_t BatchOf(const std::string& size) {
@@ -72,6 +86,17 @@ int64_t BatchOf(const std::string& size) {
   if (size == "mini") return 8;
   if (size == "small") return 2;
   throw InvalidArgumentError(absl::StrCat("--size=", size, ": give nano, mini or small"));
+}
+
+// parse(value); its error begins with the flag.
+template <typename Parsed>
+Parsed WithFlag(absl::string_view flag, const std::string& value,
+                Parsed (*parse)(absl::string_view)) {
+  try {
+    return parse(value);
+  } catch (const Error& error) {
+    throw InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", error.message()));
+  }
 }
 
 Settings SettingsFromFlags() {
@@ -90,15 +115,10 @@ Settings SettingsFromFlags() {
     throw InvalidArgumentError(
         absl::StrCat("--seconds=", settings.seconds, ": give a length of time above 0"));
   }
-  if (const std::string amp = absl::GetFlag(FLAGS_amp); !amp.empty()) {
-    throw UnimplementedError(
-        absl::StrCat("--amp=", amp, ": there is no mixed precision yet; leave --amp out"));
-  }
-  if (const std::string checkpoint = absl::GetFlag(FLAGS_checkpoint); !checkpoint.empty()) {
-    throw UnimplementedError(
-        absl::StrCat("--checkpoint=", checkpoint,
-                     ": there is no activation checkpointing yet; leave --checkpoint out"));
-  }
+  settings.autocast = WithFlag("amp", absl::GetFlag(FLAGS_amp), &amp::ParseAutocast);
+  settings.checkpoint =
+      WithFlag("checkpoint", absl::GetFlag(FLAGS_checkpoint), &checkpoint::ParseCheckpointSetting);
+  settings.offload_activations = absl::GetFlag(FLAGS_offload_activations);
   return settings;
 }
 
@@ -123,8 +143,8 @@ double Median(std::vector<double> values) {
 }
 
 // The speed of a product of two [side, side] matrices.
-double MatMulGflops(int64_t side) {
-  const Tensor a = RandomNormal({side, side}), b = RandomNormal({side, side});
+double MatMulGflops(int64_t side, DType dtype) {
+  const Tensor a = To(RandomNormal({side, side}), dtype), b = To(RandomNormal({side, side}), dtype);
   Stopwatch watch;
   const Tensor c = MatMul(a, b);
   return 2.0 * std::pow(static_cast<double>(side), 3) / watch.ElapsedSeconds() / 1e9;
@@ -132,17 +152,25 @@ double MatMulGflops(int64_t side) {
 
 class TrainStep {
  public:
-  TrainStep(const Gpt2Config& config, int64_t batch)
+  TrainStep(const Gpt2Config& config, const Settings& settings)
       : model_(config),
+        autocast_(settings.autocast),
+        offload_(settings.offload_activations),
         optimizer_(model_.NamedParameters(), {.lr = 1e-3}),
-        ids_(Tokens(config, batch)),
-        targets_(Tokens(config, batch)) {}
+        ids_(Tokens(config, settings.batch)),
+        targets_(Tokens(config, settings.batch)) {
+    checkpoint::ApplyCheckpointSetting(settings.checkpoint,
+                                       checkpoint::UnitsOf(model_.transformer()->h()),
+                                       [this] { return Forward(); });
+  }
 
   void Run() {
     Tensor loss;
     {
       profile::Range range("forward");
-      loss = model_.Loss(ids_, targets_);
+      std::optional<checkpoint::OffloadActivations> offload;
+      if (offload_) offload.emplace();
+      loss = Forward();
     }
     {
       profile::Range range("backward");
@@ -162,12 +190,20 @@ class TrainStep {
   }
 
  private:
+  Tensor Forward() {
+    std::optional<amp::Autocast> autocast;
+    if (autocast_) autocast.emplace(*autocast_);
+    return model_.Loss(ids_, targets_);
+  }
+
   static Tensor Tokens(const Gpt2Config& config, int64_t batch) {
     const double count = static_cast<double>(config.vocabulary);
     return To(RandomUniform({batch, config.block}, 0, count), DType::kInt64);
   }
 
   Gpt2 model_;
+  std::optional<amp::AutocastOptions> autocast_;
+  bool offload_;
   optim::AdamW optimizer_;
   Tensor ids_, targets_;
 };
@@ -187,10 +223,11 @@ void Profile(const Settings& settings, TrainStep& step) {
 void Run(const Settings& settings) {
   SetIntraOpThreads(settings.threads);
   ManualSeed(1);
-  MatMulGflops(256);
+  const DType dtype = settings.autocast ? *settings.autocast->dtype : DType::kFloat32;
+  MatMulGflops(256, dtype);
   const int64_t resident_at_start = ResidentBytes();
   ResetPeakBytes(Cpu());
-  TrainStep step(Gpt2Preset(settings.size), settings.batch);
+  TrainStep step(Gpt2Preset(settings.size), settings);
   for (int i = 0; i < 3; ++i) step.Run();
   // Here, because the products between the steps have memory of their own.
   const int64_t peak_bytes = GetMemoryStats(Cpu()).peak_bytes;
@@ -204,7 +241,7 @@ void Run(const Settings& settings) {
     since_matmul += step_seconds.back();
     if (since_matmul < 0.5) continue;
     since_matmul = 0;
-    matmul_gflops.push_back(MatMulGflops(2048));
+    matmul_gflops.push_back(MatMulGflops(2048, dtype));
   }
   if (settings.profile || !settings.trace.empty()) Profile(settings, step);
   const double seconds = Median(step_seconds);
@@ -225,6 +262,8 @@ int Main(int argc, char** argv) {
     std::printf(
         "Times a training step of GPT-2.\n"
         "  --size=nano|mini|small  --threads=N (0: all processors)  --seconds=S\n"
+        "  --amp=bf16|fp16|pure_bf16|pure_fp16\n"
+        "  --checkpoint=block|selective|budget:SIZE  --offload_activations\n"
         "  --profile (prints the table of kernels)  --trace=FILE (for Perfetto)\n");
     return 0;
   }
@@ -246,4 +285,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace lockstep::models
 
-int main(int argc, char** argv) { return lockstep::models::Main(argc, argv); }
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;  // no files
+  google::InitGoogleLogging(argv[0]);
+  return lockstep::models::Main(argc, argv);
+}

@@ -72,6 +72,24 @@ TEST(Gpt2BenchmarkTest, PrintsOneConsistentLine) {
   EXPECT_GT(Field(line, "resident_bytes_above_start"), Field(line, "peak_bytes"));
 }
 
+TEST(Gpt2BenchmarkTest, MixedPrecisionAndCheckpointingSaveMemory) {
+  const auto peak_bytes = [](const std::string& flags) {
+    const Outcome run = RunBenchmark("--size=nano --threads=1 --seconds=0.1 " + flags);
+    EXPECT_EQ(run.status, 0) << flags << ": " << run.err;
+    return Field(run.out, "peak_bytes");
+  };
+  const double plain = peak_bytes("");
+  const double low = peak_bytes("--amp=bf16");
+  EXPECT_LT(low, plain);
+  EXPECT_LT(peak_bytes("--amp=pure_bf16"), low);
+  EXPECT_LT(peak_bytes("--amp=bf16 --checkpoint=block"), low);
+  const double selective = peak_bytes("--checkpoint=selective");
+  EXPECT_LT(selective, plain);
+  EXPECT_LT(peak_bytes("--checkpoint=block"), selective);
+  EXPECT_LT(peak_bytes("--checkpoint=budget:12MiB"), plain);
+  EXPECT_LT(peak_bytes("--offload_activations"), plain);
+}
+
 TEST(Gpt2BenchmarkTest, ProfilesAndTraces) {
   const std::string trace = testing::TempDir() + "/step.json";
   const Outcome run =
@@ -87,7 +105,8 @@ TEST(Gpt2BenchmarkTest, ProfilesAndTraces) {
 TEST(Gpt2BenchmarkTest, WrongFlagsAreOneLineAndStatusOne) {
   for (const char* flags :
        {"--size=large", "--threads=-1", "--seconds=0", "--seconds=nan", "--no_such_flag", "stray",
-        "--amp=bf16", "--checkpoint=all", "--seconds=0.1 --trace=/nonexistent/step.json"}) {
+        "--amp=bf8", "--checkpoint=all", "--threads=1 --checkpoint=budget:1KiB",
+        "--seconds=0.1 --trace=/nonexistent/step.json"}) {
     const Outcome run = RunBenchmark(flags);
     EXPECT_EQ(run.status, 1) << flags;
     EXPECT_EQ(run.out, "") << flags;

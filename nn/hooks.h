@@ -39,6 +39,12 @@ using BackwardPreHook = std::function<void(Module& module, TensorList& grad_outp
 using BackwardHook =
     std::function<void(Module& module, TensorList& grad_inputs, TensorSpan grad_outputs)>;
 
+// Calls a module's forward pass in another way, once or several times (activation checkpointing).
+// `forward` may be copied and called later, as long as the module lives. One a module.
+using ForwardFunction = std::function<TensorList(TensorSpan inputs)>;
+using ForwardWrapper =
+    std::function<TensorList(Module& module, TensorSpan inputs, const ForwardFunction& forward)>;
+
 // Removes a hook; does nothing when the module or the hook is gone. Dropping the handle keeps the
 // hook.
 class HookHandle {
@@ -103,6 +109,7 @@ struct HookSet {
   HookList<ForwardHook> forward;
   HookList<BackwardPreHook> backward_pre;
   HookList<BackwardHook> backward;
+  ForwardWrapper wrapper;  // empty: none
 };
 
 // One forward call's share in a later backward pass: the inputs and outputs pass through an

@@ -21,7 +21,7 @@ Tensor CrossEntropyLoss::Forward(const Tensor& logits, const Tensor& target) {
 
 Tensor CrossEntropyLoss::operator()(const Tensor& logits, const Tensor& target) {
   return CallWithHooks({logits, target},
-                       [&](TensorSpan in) -> TensorList { return {Forward(in[0], in[1])}; })[0];
+                       [this](TensorSpan in) -> TensorList { return {Forward(in[0], in[1])}; })[0];
 }
 
 Tensor MseLoss::Forward(const Tensor& x, const Tensor& target) {
@@ -30,7 +30,7 @@ Tensor MseLoss::Forward(const Tensor& x, const Tensor& target) {
 
 Tensor MseLoss::operator()(const Tensor& x, const Tensor& target) {
   return CallWithHooks({x, target},
-                       [&](TensorSpan in) -> TensorList { return {Forward(in[0], in[1])}; })[0];
+                       [this](TensorSpan in) -> TensorList { return {Forward(in[0], in[1])}; })[0];
 }
 
 }  // namespace lockstep::nn

@@ -247,8 +247,16 @@ HookHandle Module::RegisterBackwardHook(BackwardHook hook) {
   return hooks().backward.Add(std::move(hook));
 }
 
-TensorList Module::CallWithHooks(TensorList inputs,
-                                 absl::FunctionRef<TensorList(TensorSpan)> forward) {
+void Module::SetForwardWrapper(ForwardWrapper wrapper) {
+  if (!wrapper && hooks_ == nullptr) return;
+  if (wrapper && has_forward_wrapper()) {
+    throw AlreadyExistsError(absl::StrCat("SetForwardWrapper: this ", Description(),
+                                          " has a wrapper already; remove it first"));
+  }
+  hooks().wrapper = std::move(wrapper);
+}
+
+TensorList Module::CallWithHooks(TensorList inputs, const ForwardFunction& forward) {
   if (hooks_ == nullptr) return forward(inputs);
   hooks_->forward_pre.Run(*this, inputs);
   std::optional<BackwardHookCall> backward;
@@ -256,7 +264,9 @@ TensorList Module::CallWithHooks(TensorList inputs,
     backward.emplace(hooks_);
     inputs = backward->WrapInputs(inputs);
   }
-  TensorList outputs = forward(inputs);
+  // A copy: the call may replace the wrapper.
+  const ForwardWrapper wrapper = hooks_->wrapper;
+  TensorList outputs = wrapper ? wrapper(*this, inputs, forward) : forward(inputs);
   hooks_->forward.Run(*this, TensorSpan(inputs), outputs);
   if (backward.has_value()) outputs = backward->WrapOutputs(outputs);
   return outputs;

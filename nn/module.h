@@ -119,6 +119,11 @@ class Module {
   HookHandle RegisterForwardHook(ForwardHook hook);
   HookHandle RegisterBackwardPreHook(BackwardPreHook hook);
   HookHandle RegisterBackwardHook(BackwardHook hook);
+  // `wrapper` stands between operator() with its hooks and Forward(): hooks see one call, whatever
+  // the wrapper does. Names and contents of the module stay. An empty one removes it. Throws
+  // AlreadyExists when the module has one.
+  void SetForwardWrapper(ForwardWrapper wrapper);
+  bool has_forward_wrapper() const { return hooks_ != nullptr && hooks_->wrapper != nullptr; }
 
   // "Linear(3, 5)": the kind and what it was made with. For ToString().
   virtual std::string Description() const { return "Module"; }
@@ -141,11 +146,12 @@ class Module {
 
   // Runs `forward` between the hooks. The body of every operator():
   //   Tensor operator()(const Tensor& logits, const Tensor& target) {
-  //     return CallWithHooks({logits, target}, [&](TensorSpan in) -> TensorList {
+  //     return CallWithHooks({logits, target}, [this](TensorSpan in) -> TensorList {
   //       return {Forward(in[0], in[1])};
   //     })[0];
   //   }
-  TensorList CallWithHooks(TensorList inputs, absl::FunctionRef<TensorList(TensorSpan)> forward);
+  // A wrapper may call `forward` after operator() has returned: it captures values and `this` only.
+  TensorList CallWithHooks(TensorList inputs, const ForwardFunction& forward);
   bool has_hooks() const { return hooks_ != nullptr; }
 
  private:
@@ -180,7 +186,7 @@ class UnaryModule : public Module {
 
   Tensor operator()(const Tensor& x) {
     if (!has_hooks()) return Forward(x);
-    return CallWithHooks({x}, [&](TensorSpan in) -> TensorList { return {Forward(in[0])}; })[0];
+    return CallWithHooks({x}, [this](TensorSpan in) -> TensorList { return {Forward(in[0])}; })[0];
   }
 };
 

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lockstep/base/clock.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -180,13 +180,5 @@ void Profiler::WriteTrace(const std::string& path, int process) const {
 ProfileScope::ProfileScope(std::shared_ptr<SpanObserver> observer)
     : saved_(std::exchange(MutableThreadState().observer, std::move(observer))) {}
 ProfileScope::~ProfileScope() { MutableThreadState().observer = std::move(saved_); }
-
-Range::Range(absl::string_view name) : observer_(CurrentThreadState().observer), name_(name) {
-  if (observer_) start_ns_ = MonotonicNanoseconds();
-}
-Range::~Range() {
-  if (!observer_) return;
-  observer_->OnSpan({SpanKind::kRange, name_, start_ns_, MonotonicNanoseconds(), 0, 0});
-}
 
 }  // namespace lockstep::profile

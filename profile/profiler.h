@@ -24,9 +24,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "lockstep/profile/machine_limits.h"
 #include "lockstep/tensor/span_observer.h"
+#include "lockstep/tensor/span_range.h"
 
 namespace lockstep::profile {
 
@@ -77,19 +77,7 @@ class ProfileScope {
 };
 
 // Scope: a part of the program's work, reported to the observer of the thread if there is one.
-// `name` outlives it.
-class Range {
- public:
-  explicit Range(absl::string_view name);
-  ~Range();
-  Range(const Range&) = delete;
-  Range& operator=(const Range&) = delete;
-
- private:
-  std::shared_ptr<SpanObserver> observer_;
-  absl::string_view name_;
-  int64_t start_ns_ = 0;
-};
+using Range = SpanRange;
 
 }  // namespace lockstep::profile
 

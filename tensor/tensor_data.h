@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bytes of a tensor. Visible to backends, comm, state and data only; everything else goes
-// through ops, so that layers, streams and versions see every access.
+// The bytes of a tensor. Visible to backends, comm, state, data and checkpoint only; everything
+// else goes through ops, so that layers, streams and versions see every access.
 #ifndef LOCKSTEP_TENSOR_TENSOR_DATA_H_
 #define LOCKSTEP_TENSOR_TENSOR_DATA_H_
 

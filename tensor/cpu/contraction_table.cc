@@ -3,6 +3,8 @@
 
 #include "lockstep/tensor/cpu/contraction_table.h"
 
+#include <cpuid.h>
+
 #include <cstdint>
 
 #include "oneapi/dnnl/dnnl.hpp"
@@ -22,6 +24,10 @@ struct Row {
 // The first row that fits decides; without one it is BlockGemm (float64, integers and float16,
 // which oneDNN 2.6 does not have, and bfloat16 where the processor has no instructions for it).
 //
+// On Intel's processors from Sapphire Rapids on, VDPBF16PS runs at half the rate of float32's
+// multiply-add; where AMX is hidden from a virtual machine, oneDNN's bfloat16 products reach 166
+// GFLOP/s on two cores on which BlockGemm, which widens to float32, reaches 290.
+//
 // Measured on a Zen 3 (AVX2, 100 GFLOP/s a core at its multiply-add limit), one thread, time of
 // BlockGemm / dnnl::sgemm / matmul primitive at m = 384..768, k = 128, n = 128..512, best of 40:
 //   NN 1 : 1.00 : 1.02     NT 1 : 0.99 : 1.01     TN 1 : 1.14 : 1.15
@@ -32,22 +38,22 @@ struct Row {
 constexpr Row kTable[] = {
     {DType::kFloat32, InstructionSet::kAvx512, Cube(96), ContractionMethod::kOneDnnPrimitive},
     {DType::kFloat32, InstructionSet::kAvx2, Cube(512), ContractionMethod::kOneDnnPrimitive},
-    {DType::kBFloat16, InstructionSet::kAvx512BFloat16, Cube(64),
+    {DType::kBFloat16, InstructionSet::kFastBFloat16, Cube(64),
      ContractionMethod::kOneDnnPrimitive},
 };
 
-// oneDNN's values are sets of bits: a processor has all bits of what it supports.
-bool OneDnnHas(dnnl::cpu_isa isa) {
-  const auto bits = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  return (bits & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
-}
+struct CpuId {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  CpuId(unsigned leaf, unsigned subleaf) {
+    __get_cpuid_count(leaf, subleaf, &eax, &ebx, &ecx, &edx);
+  }
+};
 
-// Of a processor with bf16 dot products (VDPBF16PS). Intel's run at a quarter of the rate of its
-// fp32 multiply-adds, each with twice the work: on a core of a Sapphire Rapids oneDNN reaches 87
-// GFLOP/s at 2048^3, in fp32 160. Its fast bf16 is in the tiles (AMX), which a virtual machine may
-// hide. AMD's run at the rate of fp32.
-bool HasFastBFloat16() {
-  return OneDnnHas(dnnl::cpu_isa::avx512_core_amx) || !__builtin_cpu_is("intel");
+// Intel's AVX-512 BF16 is at half rate in the cores that have AVX-512 FP16 too (leaf 7, edx bit
+// 23).
+bool HasHalfRateBFloat16() {
+  constexpr unsigned kGenu = 0x756e6547;  // "Genu", of GenuineIntel
+  return CpuId(0, 0).ebx == kGenu && (CpuId(7, 0).edx >> 23 & 1) != 0;
 }
 
 }  // namespace
@@ -61,17 +67,26 @@ absl::string_view InstructionSetName(InstructionSet isa) {
     case InstructionSet::kAvx512:
       return "AVX-512";
     case InstructionSet::kAvx512BFloat16:
+      return "AVX-512 with bfloat16 at half rate";
+    case InstructionSet::kFastBFloat16:
       return "AVX-512 with bfloat16";
   }
   return "unknown";
 }
 
 InstructionSet EffectiveInstructionSet() {
-  if (OneDnnHas(dnnl::cpu_isa::avx512_core_bf16) && HasFastBFloat16()) {
-    return InstructionSet::kAvx512BFloat16;
+  // oneDNN's values are sets of bits: a processor has all bits of what it supports.
+  const auto bits = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto has = [bits](dnnl::cpu_isa isa) {
+    return (bits & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
+  };
+  if (has(dnnl::cpu_isa::avx512_core_amx)) return InstructionSet::kFastBFloat16;
+  if (has(dnnl::cpu_isa::avx512_core_bf16)) {
+    static const bool half_rate = HasHalfRateBFloat16();
+    return half_rate ? InstructionSet::kAvx512BFloat16 : InstructionSet::kFastBFloat16;
   }
-  if (OneDnnHas(dnnl::cpu_isa::avx512_core)) return InstructionSet::kAvx512;
-  if (OneDnnHas(dnnl::cpu_isa::avx2)) return InstructionSet::kAvx2;
+  if (has(dnnl::cpu_isa::avx512_core)) return InstructionSet::kAvx512;
+  if (has(dnnl::cpu_isa::avx2)) return InstructionSet::kAvx2;
   return InstructionSet::kBaseline;
 }
 

@@ -18,9 +18,14 @@
 
 namespace lockstep::cpu {
 
-// Ascending: a processor has everything before its own. kAvx512BFloat16: with bfloat16 products
-// that are faster than float32's, which AVX512_BF16 alone does not say (contraction_table.cc).
-enum class InstructionSet : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512BFloat16 };
+// Ascending: a processor has everything before its own.
+enum class InstructionSet : uint8_t {
+  kBaseline,
+  kAvx2,
+  kAvx512,
+  kAvx512BFloat16,  // products of bfloat16, at whatever rate
+  kFastBFloat16,    // at twice float32's rate or more: AMX, or AVX-512 BF16 where it is whole
+};
 absl::string_view InstructionSetName(InstructionSet isa);
 
 enum class ContractionMethod : uint8_t {

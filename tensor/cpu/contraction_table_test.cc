@@ -18,7 +18,8 @@ namespace {
 
 constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 constexpr InstructionSet kAll[] = {InstructionSet::kBaseline, InstructionSet::kAvx2,
-                                   InstructionSet::kAvx512, InstructionSet::kAvx512BFloat16};
+                                   InstructionSet::kAvx512, InstructionSet::kAvx512BFloat16,
+                                   InstructionSet::kFastBFloat16};
 
 TEST(ContractionTableTest, Float32LargeProductsGoToOneDnn) {
   EXPECT_EQ(ChooseContraction(DType::kFloat32, InstructionSet::kBaseline, kHuge),
@@ -33,11 +34,11 @@ TEST(ContractionTableTest, Float32LargeProductsGoToOneDnn) {
             ContractionMethod::kBlockGemm);
 }
 
-TEST(ContractionTableTest, BFloat16NeedsItsInstructions) {
+TEST(ContractionTableTest, BFloat16NeedsFastInstructions) {
   for (const InstructionSet isa : kAll) {
     EXPECT_EQ(ChooseContraction(DType::kBFloat16, isa, kHuge),
-              isa == InstructionSet::kAvx512BFloat16 ? ContractionMethod::kOneDnnPrimitive
-                                                     : ContractionMethod::kBlockGemm);
+              isa == InstructionSet::kFastBFloat16 ? ContractionMethod::kOneDnnPrimitive
+                                                   : ContractionMethod::kBlockGemm);
   }
 }
 

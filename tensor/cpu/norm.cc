@@ -1,8 +1,9 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// GlobalNorm, ClipByNorm and UnscaleAndCheck. Squares are summed in float64: chunk by chunk, and the chunks in their
-// order. NaN anywhere makes the norm NaN, and a NaN norm every gradient, as in PyTorch.
+// GlobalNorm, ClipByNorm and UnscaleAndCheck. Squares are summed in float64: chunk by chunk, and
+// the chunks in their order. NaN anywhere makes the norm NaN, and a NaN norm every gradient, as in
+// PyTorch.
 
 #include <atomic>
 #include <cmath>

@@ -1,14 +1,21 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts the CPU kernels into dispatch's table when a program links //tensor/cpu (alwayslink).
+// Puts the CPU kernels into dispatch's table, and what they are fast in, when a program links
+// //tensor/cpu (alwayslink).
+#include "lockstep/tensor/cpu/contraction_table.h"
 #include "lockstep/tensor/cpu/kernels.h"
 #include "lockstep/tensor/device.h"
+#include "lockstep/tensor/fast_contractions.h"
 #include "lockstep/tensor/kernel.h"
 #include "lockstep/tensor/op.h"
 
 namespace lockstep::cpu {
 namespace {
+
+bool HasFast(DType dtype) {
+  return dtype == DType::kBFloat16 && EffectiveInstructionSet() >= InstructionSet::kFastBFloat16;
+}
 
 struct Registration {
   Registration() {
@@ -28,6 +35,8 @@ struct Registration {
 #include "lockstep/tensor/op_list.inc"
 #undef LOCKSTEP_OP
 #undef LOCKSTEP_REGISTER
+
+    RegisterFastContractions(DeviceType::kCpu, &HasFast);
 
     // Offloaded tensors are moved, cast and filled where they are.
     RegisterKernel(OpId::kCopyToDevice, DeviceType::kHost, CopyToDeviceKernel);

@@ -212,8 +212,7 @@ TEST(NormTest, UnscaleAndCheck) {
                 [] { UnscaleAndCheck(Two(), Tensor(), 1); });
   ExpectInvalid("found_inf has shape [1]", [] { UnscaleAndCheck(Two(), Meta({1}), 1); });
   ExpectInvalid("inverse_scale inf", [] { UnscaleAndCheck(Two(), Meta({}), INFINITY); });
-  ExpectInvalid("gradients[0] is undefined",
-                [] { UnscaleAndCheck(List{Tensor()}, Meta({}), 1); });
+  ExpectInvalid("gradients[0] is undefined", [] { UnscaleAndCheck(List{Tensor()}, Meta({}), 1); });
 }
 
 TEST(NormTest, ClipByNorm) {

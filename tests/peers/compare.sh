@@ -6,6 +6,7 @@
 # times, and the ratios of the medians are printed. Nothing else should be running.
 #
 #   tests/peers/compare.sh                                # nano, mini and small; 3 rounds
+#   tests/peers/compare.sh --amp                          # both under autocast in bfloat16
 #   tests/peers/compare.sh --sizes=nano --rounds=7 --seconds=5 --threads=2 --torch=--compile
 #
 # PyTorch is installed from PyPI into a virtual environment outside of the source tree
@@ -20,6 +21,7 @@ sizes=nano,mini,small
 rounds=3
 seconds=12
 threads=$(nproc)
+our_flags=()
 torch_flags=()
 for argument in "$@"; do
   case $argument in
@@ -27,7 +29,11 @@ for argument in "$@"; do
     --rounds=*) rounds=${argument#*=} ;;
     --seconds=*) seconds=${argument#*=} ;;
     --threads=*) threads=${argument#*=} ;;
-    --torch=*) read -ra torch_flags <<<"${argument#*=}" ;;
+    --amp)
+      our_flags+=(--amp=bf16)
+      torch_flags+=(--amp)
+      ;;
+    --torch=*) read -ra more <<<"${argument#*=}" && torch_flags+=("${more[@]}") ;;
     *)
       echo "compare.sh: unknown argument '$argument'; see the top of this file" >&2
       exit 1
@@ -61,7 +67,8 @@ printf '%-6s %14s %14s %9s %14s %14s %9s\n' size lockstep_ms pytorch_ms speedup 
 for size in ${sizes//,/ }; do
   ours=() theirs=() our_mb=() their_mb=()
   for ((round = 0; round < rounds; ++round)); do
-    line=$("$lockstep" --size="$size" --threads="$threads" --seconds="$seconds")
+    line=$("$lockstep" --size="$size" --threads="$threads" --seconds="$seconds" \
+      "${our_flags[@]}")
     echo "  $line" >&2
     ours+=("$(field step_ms "$line")")
     our_mb+=("$(awk "BEGIN {print $(field resident_bytes_above_start "$line") / 1e6}")")
