@@ -150,7 +150,16 @@ void InferGeluBackward(const OpCall& call, SpecList& outputs) { BackwardPair(cal
 
 // ---- Broadcasting ----
 
-void InferAdd(const OpCall& call, SpecList& outputs) { Binary(call, outputs, 1); }
+// Floats of different dtypes whose sum is float32 are added as they are: what a residual stream
+// under autocast does, in one pass.
+void InferAdd(const OpCall& call, SpecList& outputs) {
+  RequireOperands(call, 2, 1);
+  const DType x = call.inputs[0].dtype(), y = call.inputs[1].dtype();
+  if (x != y && IsFloatingPoint(x) && IsFloatingPoint(y) && PromoteTypes(x, y) == DType::kFloat32) {
+    return Broadcast(call, outputs, DType::kFloat32);
+  }
+  Binary(call, outputs, 1);
+}
 void InferMul(const OpCall& call, SpecList& outputs) { Binary(call, outputs); }
 void InferDiv(const OpCall& call, SpecList& outputs) {
   RequireOperands(call, 2);

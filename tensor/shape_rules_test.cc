@@ -209,6 +209,10 @@ TEST(ShapeRulesTest, Broadcasting) {
     EXPECT_EQ(Infer(op, {T({3, 1}, kI32), T({2, 1, 5}, kI32)}), "int32[2, 3, 5]");
   }
   EXPECT_EQ(Infer(OpId::kAdd, {T({}), T({0})}, {1}), "float32[0]");
+  EXPECT_EQ(Infer(OpId::kAdd, {T({3}), T({2, 1}, kBF16)}, {1}), "float32[2, 3]");
+  EXPECT_EQ(Infer(OpId::kAdd, {T({3}, DType::kFloat16), T({3}, kBF16)}, {1}), "float32[3]");
+  ExpectRefused("dtype", OpId::kAdd, {T({3}, kF64), T({3}, kBF16)}, {1});
+  ExpectRefused("dtype", OpId::kAdd, {T({3}), T({3}, kI64)}, {1});
   EXPECT_EQ(Infer(OpId::kDiv, {T({3}), T({3})}), "float32[3]");
   ExpectRefused("x has dtype int64; it must have a floating-point", OpId::kDiv,
                 {T({3}, kI64), T({3}, kI64)});

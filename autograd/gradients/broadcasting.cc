@@ -28,13 +28,17 @@ void ExtremumGradient(const Context& c, Results d) {
 
 }  // namespace
 
+// The operands may have different dtypes.
 GradientInfo AddGradient() {
   return {.gradient = [](const Context& c, Results d) {
-    if (c.Wanted(0)) SetUnbroadcast(c, d, 0, c.Gradient());
-    if (!c.Wanted(1)) return;
-    SetUnbroadcast(c, d, 1, c.Gradient());
-    const Scalar& alpha = c.scalars()[0];
-    if (alpha.AsDouble() != 1) d[1] = Mul(d[1], alpha);
+    const auto set = [&](int input, double factor) {
+      SetUnbroadcast(c, d, input, c.Gradient());
+      if (factor != 1) d[input] = Mul(d[input], c.scalars()[0]);
+      const DType dtype = c.InputMeta(input).dtype;
+      if (d[input].dtype() != dtype) d[input] = To(d[input], dtype);
+    };
+    if (c.Wanted(0)) set(0, 1);
+    if (c.Wanted(1)) set(1, c.scalars()[0].AsDouble());
   }};
 }
 

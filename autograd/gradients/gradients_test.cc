@@ -108,5 +108,21 @@ TEST(DTypeTest, SixteenBitGradientsHaveTheInputsDType) {
   }
 }
 
+// Each operand of a mixed sum gets its gradient in its own dtype and shape.
+TEST(DTypeTest, MixedSumsGiveEachOperandItsDType) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const Tensor x = SetRequiresGrad(Detach(GradientCaseData({4, 3}, 1)), true);
+    const Tensor y = SetRequiresGrad(To(Detach(GradientCaseData({3}, 2)), dtype), true);
+    const Tensor weight = FromVector<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {4, 3});
+    Backward(Sum(Mul(Add(To(x, DType::kFloat32), y, 0.5), weight)));
+    EXPECT_EQ(Grad(y).dtype(), dtype);
+    EXPECT_EQ(Grad(y).shape(), (Shape{3}));
+    const Tensor expected = FromVector<float>({11, 13, 15}, {3});
+    EXPECT_TRUE(All(Equal(To(Grad(y), DType::kFloat32), expected)).Item<bool>());
+    EXPECT_EQ(Grad(x).dtype(), x.dtype());
+    EXPECT_TRUE(All(Equal(Grad(x), To(weight, x.dtype()))).Item<bool>());
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::autograd

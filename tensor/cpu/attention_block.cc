@@ -60,6 +60,20 @@ const C* Adjacent(const C* data, int64_t step, int64_t count, C* buffer) {
   return buffer;
 }
 
+// 16-bit floats to the compute type and back.
+void ConvertRows(const bfloat16* in, const RowLayout& layout, float* out) {
+  BFloat16ToFloat(in, layout, out);
+}
+void ConvertRows(const float16* in, const RowLayout& layout, float* out) {
+  Float16ToFloat(in, layout, out);
+}
+void ConvertRows(const float* in, const RowLayout& layout, bfloat16* out) {
+  FloatToBFloat16(in, layout, out);
+}
+void ConvertRows(const float* in, const RowLayout& layout, float16* out) {
+  FloatToFloat16(in, layout, out);
+}
+
 // Room for the words of one row of dropout, in elements of C.
 template <typename C>
 int64_t WordRow(int64_t keys) {
@@ -113,14 +127,14 @@ typename AttentionWorker<T>::View AttentionWorker<T>::Load(const HeadMatrices& m
   if constexpr (std::is_same_v<T, C>) {
     return {data, matrices.row_stride, matrices.col_stride};
   } else {
+    if (matrices.col_stride == 1) {
+      ConvertRows(data, {rows, cols, matrices.row_stride, cols}, buffer);
+      return {buffer, cols, 1};
+    }
     for (int64_t i = 0; i < rows; ++i) {
       const T* row = data + i * matrices.row_stride;
-      if (matrices.col_stride == 1) {
-        ConvertElements(kDTypeOf<T>, kDTypeOf<C>, cols, row, buffer + i * cols);
-      } else {
-        for (int64_t j = 0; j < cols; ++j) {
-          buffer[i * cols + j] = ToFloat(row[j * matrices.col_stride]);
-        }
+      for (int64_t j = 0; j < cols; ++j) {
+        buffer[i * cols + j] = ToFloat(row[j * matrices.col_stride]);
       }
     }
     return {buffer, cols, 1};
@@ -212,11 +226,8 @@ template <typename T>
 void AttentionWorker<T>::StoreRows(const HeadMatrices& matrices, int64_t head, int64_t first_row,
                                    int64_t rows, int64_t cols, const C* buffer) const {
   if constexpr (!std::is_same_v<T, C>) {
-    T* data = RowPointer<T>(call_, matrices, head, first_row);
-    for (int64_t i = 0; i < rows; ++i) {
-      ConvertElements(kDTypeOf<C>, kDTypeOf<T>, cols, buffer + i * cols,
-                      data + i * matrices.row_stride);
-    }
+    ConvertRows(buffer, {rows, cols, cols, matrices.row_stride},
+                RowPointer<T>(call_, matrices, head, first_row));
   }
 }
 

@@ -71,7 +71,8 @@ void SoftmaxBlock(const ScoreBlock<C>& b, double scale_number, C* log_sum_exp) {
     if (max == -std::numeric_limits<C>::infinity()) max = 0;
     const auto m = hn::Set(d, max);
     const C sum = RowSumStored<C>(
-        count, row, [d, s, m](auto v) HWY_ATTR { return Exp(d, hn::MulSub(v, s, m)); }, row);
+        count, row,
+        [d, s, m](auto v) HWY_ATTR { return ExpOfNonPositiveOrZero(d, hn::MulSub(v, s, m)); }, row);
     log_sum_exp[i] = max + std::log(sum);
     const auto inverse = hn::Set(d, sum == 0 ? C{0} : C{1} / sum);
     Transform(
@@ -90,7 +91,8 @@ void ProbabilityBlock(const ScoreBlock<C>& b, double scale_number, const C* log_
     const size_t count = attends ? PadRow(row, static_cast<size_t>(AttendedColumns(b, i))) : 0;
     const auto l = hn::Set(d, log_sum_exp[i]);
     Transform(
-        d, count, row, [d, s, l](auto v) HWY_ATTR { return Exp(d, hn::MulSub(v, s, l)); }, row);
+        d, count, row,
+        [d, s, l](auto v) HWY_ATTR { return ExpOfNonPositiveOrZero(d, hn::MulSub(v, s, l)); }, row);
     FillZeros(row, count, b.cols);
   }
 }

@@ -94,6 +94,22 @@ void BinaryDouble(BinaryOp op, int64_t n, const double* x, const double* y, doub
   BinaryBlock(op, n, x, y, z, alpha);
 }
 
+// z = x + alpha * y, each converted on its way in.
+template <typename X, typename Y>
+void AddMixed(int64_t n, const X* x, const Y* y, float* z, float alpha_value) {
+  const hn::ScalableTag<float> d;
+  const auto alpha = hn::Set(d, alpha_value);
+  Transform(
+      d, static_cast<size_t>(n), z,
+      [alpha](auto a, auto b) HWY_ATTR { return hn::MulAdd(alpha, b, a); }, x, y);
+}
+void AddFloatBFloat16(int64_t n, const float* x, const bfloat16* y, float* z, float alpha) {
+  AddMixed(n, x, y, z, alpha);
+}
+void AddBFloat16Float(int64_t n, const bfloat16* x, const float* y, float* z, float alpha) {
+  AddMixed(n, x, y, z, alpha);
+}
+
 }  // namespace lockstep::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -101,6 +117,8 @@ HWY_AFTER_NAMESPACE();
 namespace lockstep::cpu {
 namespace {
 
+HWY_EXPORT(AddFloatBFloat16);
+HWY_EXPORT(AddBFloat16Float);
 HWY_EXPORT(BinaryFloat);
 HWY_EXPORT(BinaryBFloat16);
 HWY_EXPORT(BinaryFloat16);
@@ -195,10 +213,37 @@ void RunBinary(BinaryOp op, const KernelContext& context, TensorSpan inputs,
   RunStridedLoop(context, outputs, inputs, body, {.raw = true});
 }
 
+// Operands of different dtypes, to float32: bfloat16 in one pass; float16 by way of blocks in the
+// first-level cache.
+void RunMixedAdd(const KernelContext& context, TensorSpan inputs, absl::Span<Tensor> outputs,
+                 float alpha) {
+  const DType x_dtype = inputs[0].dtype(), y_dtype = inputs[1].dtype();
+  if (x_dtype == DType::kFloat16 || y_dtype == DType::kFloat16) {
+    const auto body = [&](int64_t, int64_t n, char* const* data) {
+      HWY_DYNAMIC_DISPATCH(BinaryFloat)
+      (BinaryOp::kAddScaled, n, In<float>(data[1]), In<float>(data[2]), Out<float>(data[0]), alpha);
+    };
+    return RunStridedLoop(context, outputs, inputs, body, {.inputs_as = DType::kFloat32});
+  }
+  const auto body = [&](int64_t, int64_t n, char* const* data) {
+    if (x_dtype == DType::kFloat32) {
+      HWY_DYNAMIC_DISPATCH(AddFloatBFloat16)
+      (n, In<float>(data[1]), In<bfloat16>(data[2]), Out<float>(data[0]), alpha);
+    } else {
+      HWY_DYNAMIC_DISPATCH(AddBFloat16Float)
+      (n, In<bfloat16>(data[1]), In<float>(data[2]), Out<float>(data[0]), alpha);
+    }
+  };
+  RunStridedLoop(context, outputs, inputs, body, {.raw = true});
+}
+
 }  // namespace
 
 void AddKernel(KernelContext& context, TensorSpan inputs, absl::Span<Tensor> outputs,
                const Scalars& scalars, const Attributes&) {
+  if (inputs[0].dtype() != inputs[1].dtype()) {
+    return RunMixedAdd(context, inputs, outputs, static_cast<float>(scalars[0].AsDouble()));
+  }
   const bool plain = scalars[0].AsDouble() == 1.0;
   RunBinary(plain ? BinaryOp::kAdd : BinaryOp::kAddScaled, context, inputs, outputs, scalars[0]);
 }

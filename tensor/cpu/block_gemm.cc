@@ -290,24 +290,27 @@ HWY_INLINE void PackColumns(const T* HWY_RESTRICT b, int64_t row_stride, int64_t
   }
 }
 
-// Packs `rows` rows of A in panels of kTileRows rows: [panel][depth][kTileRows].
+// Packs `rows` rows of A in panels of `panel_rows` rows: [panel][depth][kTileRows], of which the
+// last elements mean nothing if that is less than kTileRows.
 template <typename T, typename C>
 HWY_INLINE void PackRows(const T* HWY_RESTRICT a, int64_t row_stride, int64_t col_stride,
-                         int64_t rows, int64_t depth, C* HWY_RESTRICT packed) {
+                         int64_t rows, int64_t panel_rows, int64_t depth, C* HWY_RESTRICT packed) {
+  const int64_t panel_size = depth * kTileRows;
   HWY_ALIGN C run[kMaxBlockRows + kMaxTileRows] = {};
   if (row_stride == 1) {
     for (int64_t k = 0; k < depth; ++k) {
       WidenRun(a + k * col_stride, rows, run);
-      for (int64_t i = 0; i < rows; i += kTileRows) {
-        std::memcpy(packed + i * depth + k * kTileRows, run + i, kTileRows * sizeof(C));
+      C* out = packed + k * kTileRows;
+      for (int64_t i = 0; i < rows; i += panel_rows, out += panel_size) {
+        std::memcpy(out, run + i, kTileRows * sizeof(C));
       }
     }
     return;
   }
-  for (int64_t first = 0; first < rows; first += kTileRows) {
-    const int64_t count = std::min(kTileRows, rows - first);
+  C* HWY_RESTRICT out = packed;
+  for (int64_t first = 0; first < rows; first += panel_rows, out += panel_size) {
+    const int64_t count = std::min(panel_rows, rows - first);
     const T* HWY_RESTRICT panel = a + first * row_stride;
-    C* HWY_RESTRICT out = packed + first * depth;
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t k = 0; k < depth; ++k) {
         out[k * kTileRows + i] = Widen(panel[i * row_stride + k * col_stride]);
@@ -331,28 +334,29 @@ struct PackedPass {
 template <typename C>
 struct BlockOfA {
   const C* data;
-  int64_t tile_stride;  // from one tile to the next, in units of rows
+  int64_t tile_stride;  // from one tile to the next
   int64_t row_stride;   // within a tile
   int64_t col_stride;
 };
 
 template <typename T>
 HWY_INLINE BlockOfA<GemmAccumulator<T>> PrepareA(const PackedPass<T>& pass, int64_t row,
-                                                 int64_t rows) {
+                                                 int64_t rows, int64_t tile_rows) {
   using C = GemmAccumulator<T>;
   const BlockGemmCall<T>& call = pass.call;
   const T* a = call.a + row * call.a_row_stride + pass.first_k * call.a_col_stride;
   if (call.a_col_stride != 1) {
-    PackRows<T, C>(a, call.a_row_stride, call.a_col_stride, rows, pass.depth, pass.packed_a);
-    return {pass.packed_a, pass.depth, 1, kTileRows};
+    PackRows<T, C>(a, call.a_row_stride, call.a_col_stride, rows, tile_rows, pass.depth,
+                   pass.packed_a);
+    return {pass.packed_a, pass.depth * kTileRows, 1, kTileRows};
   }
   if constexpr (std::is_same_v<T, C>) {
-    return {a, call.a_row_stride, call.a_row_stride, 1};
+    return {a, tile_rows * call.a_row_stride, call.a_row_stride, 1};
   } else {
     for (int64_t i = 0; i < rows; ++i) {
       WidenRun(a + i * call.a_row_stride, pass.depth, pass.packed_a + i * pass.depth);
     }
-    return {pass.packed_a, pass.depth, pass.depth, 1};
+    return {pass.packed_a, tile_rows * pass.depth, pass.depth, 1};
   }
 }
 
@@ -365,15 +369,17 @@ void RunPackedPass(const PackedPass<T>& pass) {
   const bool first = pass.first_k == 0;
   for (int64_t row = 0; row < call.m; row += block_rows) {
     const int64_t rows = std::min(block_rows, call.m - row);
-    const BlockOfA<C> a = PrepareA(pass, row, rows);
+    const int64_t tile_rows = EqualPart(rows, kTileRows);
+    const BlockOfA<C> a = PrepareA(pass, row, rows, tile_rows);
     for (int64_t j = 0; j < pass.columns; j += pass.width) {
       const int64_t columns = std::min(pass.width, pass.columns - j);
       const int64_t column = pass.first_column + j;
-      for (int64_t i = 0; i < rows; i += kTileRows) {
-        const int64_t tile_rows = std::min(kTileRows, rows - i);
+      const C* tile_a = a.data;
+      for (int64_t i = 0; i < rows; i += tile_rows, tile_a += a.tile_stride) {
+        const int64_t these_rows = std::min(tile_rows, rows - i);
         Tile<C> tile;
         tile.depth = pass.depth;
-        tile.a = a.data + i * a.tile_stride;
+        tile.a = tile_a;
         tile.a_row_stride = a.row_stride;
         tile.a_col_stride = a.col_stride;
         tile.b = pass.packed_b + j * pass.depth;
@@ -385,9 +391,9 @@ void RunPackedPass(const PackedPass<T>& pass) {
                                               : nullptr;
         tile.init_stride = !first || call.accumulate ? call.c_row_stride : 0;
         if (columns == pass.width) {
-          RunTileRows<kTileRows>(tile_rows, tile);
+          RunTileRows<kTileRows>(these_rows, tile);
         } else {
-          RunNarrowTile(tile_rows, columns, tile);
+          RunNarrowTile(these_rows, columns, tile);
         }
       }
     }

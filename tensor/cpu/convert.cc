@@ -18,20 +18,26 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::cpu::HWY_NAMESPACE {
 
 template <typename From, typename To>
-void ConvertVectors(const From* in, int64_t count, To* out) {
-  Transform(
-      hn::ScalableTag<float>(), static_cast<size_t>(count), out, [](auto v) HWY_ATTR { return v; },
-      in);
+void ConvertRows(const From* in, const RowLayout& layout, To* out) {
+  for (int64_t i = 0; i < layout.rows; ++i) {
+    Transform(
+        hn::ScalableTag<float>(), static_cast<size_t>(layout.cols), out + i * layout.out_stride,
+        [](auto v) HWY_ATTR { return v; }, in + i * layout.in_stride);
+  }
 }
 
-void WidenBFloat16(const bfloat16* in, int64_t count, float* out) {
-  ConvertVectors(in, count, out);
+void WidenBFloat16(const bfloat16* in, const RowLayout& layout, float* out) {
+  ConvertRows(in, layout, out);
 }
-void WidenFloat16(const float16* in, int64_t count, float* out) { ConvertVectors(in, count, out); }
-void NarrowBFloat16(const float* in, int64_t count, bfloat16* out) {
-  ConvertVectors(in, count, out);
+void WidenFloat16(const float16* in, const RowLayout& layout, float* out) {
+  ConvertRows(in, layout, out);
 }
-void NarrowFloat16(const float* in, int64_t count, float16* out) { ConvertVectors(in, count, out); }
+void NarrowBFloat16(const float* in, const RowLayout& layout, bfloat16* out) {
+  ConvertRows(in, layout, out);
+}
+void NarrowFloat16(const float* in, const RowLayout& layout, float16* out) {
+  ConvertRows(in, layout, out);
+}
 
 }  // namespace lockstep::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -128,17 +134,30 @@ inline constexpr bool kReduced = std::is_same_v<T, bfloat16> || std::is_same_v<T
 
 }  // namespace
 
+void BFloat16ToFloat(const bfloat16* in, const RowLayout& layout, float* out) {
+  HWY_DYNAMIC_DISPATCH(WidenBFloat16)(in, layout, out);
+}
+void FloatToBFloat16(const float* in, const RowLayout& layout, bfloat16* out) {
+  HWY_DYNAMIC_DISPATCH(NarrowBFloat16)(in, layout, out);
+}
+void Float16ToFloat(const float16* in, const RowLayout& layout, float* out) {
+  HWY_DYNAMIC_DISPATCH(WidenFloat16)(in, layout, out);
+}
+void FloatToFloat16(const float* in, const RowLayout& layout, float16* out) {
+  HWY_DYNAMIC_DISPATCH(NarrowFloat16)(in, layout, out);
+}
+
 void BFloat16ToFloat(const bfloat16* in, int64_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(WidenBFloat16)(in, count, out);
+  BFloat16ToFloat(in, {.rows = 1, .cols = count}, out);
 }
 void FloatToBFloat16(const float* in, int64_t count, bfloat16* out) {
-  HWY_DYNAMIC_DISPATCH(NarrowBFloat16)(in, count, out);
+  FloatToBFloat16(in, {.rows = 1, .cols = count}, out);
 }
 void Float16ToFloat(const float16* in, int64_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(WidenFloat16)(in, count, out);
+  Float16ToFloat(in, {.rows = 1, .cols = count}, out);
 }
 void FloatToFloat16(const float* in, int64_t count, float16* out) {
-  HWY_DYNAMIC_DISPATCH(NarrowFloat16)(in, count, out);
+  FloatToFloat16(in, {.rows = 1, .cols = count}, out);
 }
 
 void ConvertElements(DType from, DType to, int64_t count, const void* in, void* out) {

@@ -25,6 +25,19 @@ void FloatToBFloat16(const float* in, int64_t count, bfloat16* out);
 void Float16ToFloat(const float16* in, int64_t count, float* out);
 void FloatToFloat16(const float* in, int64_t count, float16* out);
 
+// The same row by row: `rows` rows of `cols` neighbours, `in_stride` and `out_stride` elements
+// apart.
+struct RowLayout {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t in_stride = 0;
+  int64_t out_stride = 0;
+};
+void BFloat16ToFloat(const bfloat16* in, const RowLayout& layout, float* out);
+void FloatToBFloat16(const float* in, const RowLayout& layout, bfloat16* out);
+void Float16ToFloat(const float16* in, const RowLayout& layout, float* out);
+void FloatToFloat16(const float* in, const RowLayout& layout, float16* out);
+
 }  // namespace lockstep::cpu
 
 #endif  // LOCKSTEP_TENSOR_CPU_CONVERT_H_

@@ -18,6 +18,7 @@
 #include "lockstep/tensor/op_attributes.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
+#include "lockstep/tensor/ops/reduction.h"
 #include "lockstep/tensor/ops/views.h"
 #include "lockstep/tensor/shape.h"
 
@@ -29,6 +30,12 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 double Larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double Smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+
+void ExpectSame(const Tensor& result, const Tensor& expected) {
+  ASSERT_EQ(result.dtype(), expected.dtype());
+  ASSERT_EQ(result.shape(), expected.shape());
+  EXPECT_TRUE(All(Equal(result, expected)).Item<bool>());
+}
 
 struct BinaryCase {
   std::string name;
@@ -272,6 +279,29 @@ TEST(BinaryKernels, InPlaceOnEveryLayout) {
   const Tensor square = MakeTensor({1, 2, 3, 4}, {2, 2}, DType::kFloat32);
   AddInPlace(square, Transpose(square, 0, 1));
   EXPECT_EQ(square.ToVector<double>(), (std::vector<double>{2, 5, 5, 8}));
+}
+
+// The same bits as after a cast, in one pass.
+TEST(BinaryKernels, AddOfFloat32AndSixteenBits) {
+  const Tensor wide = RandomNormal({7, 65}), row = RandomNormal({65});
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const Tensor narrow = To(RandomNormal({7, 65}), dtype),
+                 strided = To(RandomNormal({65, 7}), dtype);
+    const Tensor widened = To(narrow, DType::kFloat32);
+    ExpectSame(Add(wide, narrow), Add(wide, widened));
+    ExpectSame(Add(narrow, wide), Add(widened, wide));
+    ExpectSame(Add(wide, narrow, 0.3), Add(wide, widened, 0.3));
+    ExpectSame(Sub(narrow, wide), Sub(widened, wide));
+    ExpectSame(Add(row, narrow), Add(row, widened));
+    ExpectSame(Add(wide, Transpose(strided, 0, 1)),
+               Add(wide, To(Transpose(strided, 0, 1), DType::kFloat32)));
+    ExpectSame(AddInPlace(Clone(wide), narrow, 2), Add(wide, widened, 2));
+  }
+  const Tensor a = To(wide, DType::kBFloat16), b = To(RandomNormal({7, 65}), DType::kFloat16);
+  ExpectSame(Add(a, b), Add(To(a, DType::kFloat32), To(b, DType::kFloat32)));
+  const Tensor large = RandomNormal({40000}),
+               large_narrow = To(RandomNormal({40000}), DType::kBFloat16);
+  ExpectSame(Add(large, large_narrow), Add(large, To(large_narrow, DType::kFloat32)));
 }
 
 }  // namespace

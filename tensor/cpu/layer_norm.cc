@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "lockstep/tensor/cpu/convert.h"
 #include "lockstep/tensor/cpu/kernels.h"
@@ -61,9 +62,18 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// y = (x - mean) * rstd * weight + bias; parameters that are null are left out.
+// Rows of 16-bit floats up to this length are converted once instead of in each pass.
+constexpr int64_t kMaxWidenedCount = 4096;
+
 template <typename T, typename C>
-HWY_INLINE void NormaliseRow(size_t count, const T* x, C mean, C rstd, const C* weight,
+HWY_INLINE void WidenRow(size_t count, const T* row, C* widened) {
+  Transform(
+      hn::ScalableTag<C>(), count, widened, [](auto v) HWY_ATTR { return v; }, row);
+}
+
+// y = (x - mean) * rstd * weight + bias; parameters that are null are left out.
+template <typename X, typename T, typename C>
+HWY_INLINE void NormaliseRow(size_t count, const X* x, C mean, C rstd, const C* weight,
                              const C* bias, T* y) {
   const hn::ScalableTag<C> d;
   const auto m = hn::Set(d, mean);
@@ -89,38 +99,55 @@ HWY_INLINE void NormaliseRow(size_t count, const T* x, C mean, C rstd, const C* 
   }
 }
 
-template <typename T>
-void ForwardRows(const LayerNormArguments& a, int64_t begin, int64_t end) {
+// One row: `x` holds elements of y's type T, or their conversion.
+template <typename T, typename X>
+HWY_INLINE void ForwardRow(const LayerNormArguments& a, int64_t row, const X* x) {
   using C = ComputeType<T>;
   const hn::ScalableTag<C> d;
   const size_t count = static_cast<size_t>(a.count);
   const C scale = static_cast<C>(1.0 / static_cast<double>(a.count));
+  const C mean = RowSum<X>(
+                     count, [](auto v) HWY_ATTR { return v; }, x) *
+                 scale;
+  const auto m = hn::Set(d, mean);
+  // About the mean: E[x^2] - mean^2 cancels when the mean is large.
+  const C variance = RowSum<X>(
+                         count,
+                         [m](auto v) HWY_ATTR {
+                           const auto centred = hn::Sub(v, m);
+                           return hn::Mul(centred, centred);
+                         },
+                         x) *
+                     scale;
+  const C rstd = C{1} / std::sqrt(variance + static_cast<C>(a.epsilon));
+  NormaliseRow<X, T, C>(count, x, mean, rstd, static_cast<const C*>(a.weight),
+                        static_cast<const C*>(a.bias), static_cast<T*>(a.y) + row * a.count);
+  static_cast<C*>(a.mean)[row] = mean;
+  static_cast<C*>(a.rstd)[row] = rstd;
+}
+
+template <typename T>
+void ForwardRows(const LayerNormArguments& a, int64_t begin, int64_t end) {
+  using C = ComputeType<T>;
   for (int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * a.count;
-    const C mean = RowSum<T>(
-                       count, [](auto v) HWY_ATTR { return v; }, x) *
-                   scale;
-    const auto m = hn::Set(d, mean);
-    // About the mean: E[x^2] - mean^2 cancels when the mean is large.
-    const C variance = RowSum<T>(
-                           count,
-                           [m](auto v) HWY_ATTR {
-                             const auto centred = hn::Sub(v, m);
-                             return hn::Mul(centred, centred);
-                           },
-                           x) *
-                       scale;
-    const C rstd = C{1} / std::sqrt(variance + static_cast<C>(a.epsilon));
-    NormaliseRow<T, C>(count, x, mean, rstd, static_cast<const C*>(a.weight),
-                       static_cast<const C*>(a.bias), static_cast<T*>(a.y) + row * a.count);
-    static_cast<C*>(a.mean)[row] = mean;
-    static_cast<C*>(a.rstd)[row] = rstd;
+    if constexpr (!std::is_same_v<T, C>) {
+      if (a.count <= kMaxWidenedCount) {
+        HWY_ALIGN C widened[kMaxWidenedCount];
+        WidenRow(static_cast<size_t>(a.count), x, widened);
+        ForwardRow<T>(a, row, widened);
+        continue;
+      }
+    }
+    ForwardRow<T>(a, row, x);
   }
 }
 
-// Adds the rows' parts of dweight and dbias to `sums`, C [2][count].
-template <typename T>
-void BackwardRows(const LayerNormBackwardArguments& a, int64_t begin, int64_t end, void* sums) {
+// Adds the row's parts of dweight and dbias to `sums`, C [2][count]. `x` and `grad` hold elements
+// of dx's type T, or their conversions.
+template <typename T, typename X>
+HWY_INLINE void BackwardRow(const LayerNormBackwardArguments& a, int64_t row, const X* x,
+                            const X* grad, void* sums) {
   using C = ComputeType<T>;
   const hn::ScalableTag<C> d;
   const size_t count = static_cast<size_t>(a.count);
@@ -128,52 +155,68 @@ void BackwardRows(const LayerNormBackwardArguments& a, int64_t begin, int64_t en
   C* dweight = static_cast<C*>(sums);
   C* dbias = dweight + a.count;
   const C* weight = static_cast<const C*>(a.weight);
+  T* dx = static_cast<T*>(a.dx) + row * a.count;
+  const auto m = hn::Set(d, static_cast<const C*>(a.mean)[row]);
+  const auto r = hn::Set(d, static_cast<const C*>(a.rstd)[row]);
+  const auto normalised = [m, r](auto v) HWY_ATTR { return hn::Mul(hn::Sub(v, m), r); };
+  Transform(
+      d, count, dweight,
+      [&](auto sum, auto g, auto v) HWY_ATTR { return hn::MulAdd(g, normalised(v), sum); }, dweight,
+      grad, x);
+  Transform(
+      d, count, dbias, [](auto sum, auto g) HWY_ATTR { return hn::Add(sum, g); }, dbias, grad);
+  // With h = grad * weight: dx = rstd * (h - mean(h) - normalised * mean(h * normalised)).
+  if (weight != nullptr) {
+    const C mean_h =
+        scale * RowSum<X>(
+                    count, [](auto g, auto w) HWY_ATTR { return hn::Mul(g, w); }, grad, weight);
+    const C mean_hn = scale * RowSum<X>(
+                                  count,
+                                  [&](auto g, auto w, auto v)
+                                      HWY_ATTR { return hn::Mul(hn::Mul(g, w), normalised(v)); },
+                                  grad, weight, x);
+    const auto a0 = hn::Set(d, mean_h);
+    const auto a1 = hn::Set(d, mean_hn);
+    Transform(
+        d, count, dx,
+        [&](auto g, auto w, auto v) HWY_ATTR {
+          return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(hn::Mul(g, w), a0)));
+        },
+        grad, weight, x);
+  } else {
+    const C mean_h = scale * RowSum<X>(
+                                 count, [](auto g) HWY_ATTR { return g; }, grad);
+    const C mean_hn =
+        scale *
+        RowSum<X>(
+            count, [&](auto g, auto v) HWY_ATTR { return hn::Mul(g, normalised(v)); }, grad, x);
+    const auto a0 = hn::Set(d, mean_h);
+    const auto a1 = hn::Set(d, mean_hn);
+    Transform(
+        d, count, dx,
+        [&](auto g, auto v)
+            HWY_ATTR { return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(g, a0))); },
+        grad, x);
+  }
+}
+
+template <typename T>
+void BackwardRows(const LayerNormBackwardArguments& a, int64_t begin, int64_t end, void* sums) {
+  using C = ComputeType<T>;
   for (int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * a.count;
     const T* grad = static_cast<const T*>(a.grad) + row * a.count;
-    T* dx = static_cast<T*>(a.dx) + row * a.count;
-    const auto m = hn::Set(d, static_cast<const C*>(a.mean)[row]);
-    const auto r = hn::Set(d, static_cast<const C*>(a.rstd)[row]);
-    const auto normalised = [m, r](auto v) HWY_ATTR { return hn::Mul(hn::Sub(v, m), r); };
-    Transform(
-        d, count, dweight,
-        [&](auto sum, auto g, auto v) HWY_ATTR { return hn::MulAdd(g, normalised(v), sum); },
-        dweight, grad, x);
-    Transform(
-        d, count, dbias, [](auto sum, auto g) HWY_ATTR { return hn::Add(sum, g); }, dbias, grad);
-    // With h = grad * weight: dx = rstd * (h - mean(h) - normalised * mean(h * normalised)).
-    if (weight != nullptr) {
-      const C mean_h =
-          scale * RowSum<T>(
-                      count, [](auto g, auto w) HWY_ATTR { return hn::Mul(g, w); }, grad, weight);
-      const C mean_hn = scale * RowSum<T>(
-                                    count,
-                                    [&](auto g, auto w, auto v)
-                                        HWY_ATTR { return hn::Mul(hn::Mul(g, w), normalised(v)); },
-                                    grad, weight, x);
-      const auto a0 = hn::Set(d, mean_h);
-      const auto a1 = hn::Set(d, mean_hn);
-      Transform(
-          d, count, dx,
-          [&](auto g, auto w, auto v) HWY_ATTR {
-            return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(hn::Mul(g, w), a0)));
-          },
-          grad, weight, x);
-    } else {
-      const C mean_h = scale * RowSum<T>(
-                                   count, [](auto g) HWY_ATTR { return g; }, grad);
-      const C mean_hn =
-          scale *
-          RowSum<T>(
-              count, [&](auto g, auto v) HWY_ATTR { return hn::Mul(g, normalised(v)); }, grad, x);
-      const auto a0 = hn::Set(d, mean_h);
-      const auto a1 = hn::Set(d, mean_hn);
-      Transform(
-          d, count, dx,
-          [&](auto g, auto v)
-              HWY_ATTR { return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(g, a0))); },
-          grad, x);
+    if constexpr (!std::is_same_v<T, C>) {
+      if (a.count <= kMaxWidenedCount) {
+        HWY_ALIGN C wide_x[kMaxWidenedCount];
+        HWY_ALIGN C wide_grad[kMaxWidenedCount];
+        WidenRow(static_cast<size_t>(a.count), x, wide_x);
+        WidenRow(static_cast<size_t>(a.count), grad, wide_grad);
+        BackwardRow<T>(a, row, wide_x, wide_grad, sums);
+        continue;
+      }
     }
+    BackwardRow<T>(a, row, x, grad, sums);
   }
 }
 

@@ -89,8 +89,12 @@ Cut ChooseCut(const MatMulCall& call, int64_t batch_count, int threads) {
   return best;
 }
 
-void Narrow(const float* in, int64_t count, bfloat16* out) { FloatToBFloat16(in, count, out); }
-void Narrow(const float* in, int64_t count, float16* out) { FloatToFloat16(in, count, out); }
+void Narrow(const float* in, const RowLayout& layout, bfloat16* out) {
+  FloatToBFloat16(in, layout, out);
+}
+void Narrow(const float* in, const RowLayout& layout, float16* out) {
+  FloatToFloat16(in, layout, out);
+}
 
 template <typename T>
 const GemmAccumulator<T>* WidenBias(KernelContext& context, const MatMulCall& call) {
@@ -133,9 +137,7 @@ void RunTile(const MatMulCall& call, const GemmAccumulator<T>* bias, const Cut& 
     block.c = scratch + BlockGemmWorkspace<T>(block.m, block.n, block.k);
     block.c_row_stride = block.n;
     BlockGemm(block);
-    for (int64_t i = 0; i < block.m; ++i) {
-      Narrow(block.c + i * block.n, block.n, c + i * call.n);
-    }
+    Narrow(block.c, {block.m, block.n, block.n, call.n}, c);
   }
 }
 

@@ -182,23 +182,24 @@ void ReduceLongRows(ReduceOp op, KernelContext& context, const Layout& layout, c
 
 // ---- By columns ----
 
-// The accumulators of `columns` columns from `first_column` on, over rows [begin, end).
-template <typename T>
+// The accumulators of `columns` columns from `first_column` on, over rows [begin, end) of elements
+// E, which is T, or bfloat16 where those of a row are neighbours.
+template <typename E, typename T>
 void AccumulatePiece(ReduceOp op, const Layout& layout, const char* matrix, int64_t first_column,
                      int64_t columns, int64_t begin, int64_t end, T* accumulator) {
-  alignas(64) T buffers[kRowGroup][kColumnBlock];
+  alignas(64) E buffers[kRowGroup][kColumnBlock];
   const LoopVector column_sizes = {columns};
   StridedArray row = {nullptr, layout.kept.dtype, {layout.kept.strides.back()}};
   std::fill_n(accumulator, columns, Identity<T>(op));
   LoopPosition position(layout.reduced_sizes, begin);
   while (begin < end) {
     const int group = static_cast<int>(std::min<int64_t>(kRowGroup, end - begin));
-    const T* rows[kRowGroup];
+    const E* rows[kRowGroup];
     for (int r = 0; r < group; ++r) {
       row.data = const_cast<char*>(matrix) + position.Offset(layout.reduced.strides) +
                  first_column * row.strides[0];
       rows[r] =
-          ReadElements<T>(row, column_sizes, LoopPosition(column_sizes, 0), columns, buffers[r]);
+          ReadElements<E>(row, column_sizes, LoopPosition(column_sizes, 0), columns, buffers[r]);
       position.Advance(layout.reduced_sizes, 1);
     }
     AccumulateRows(op, group, columns, rows, accumulator);
@@ -206,7 +207,7 @@ void AccumulatePiece(ReduceOp op, const Layout& layout, const char* matrix, int6
   }
 }
 
-template <typename T>
+template <typename E, typename T>
 void ReduceColumns(ReduceOp op, KernelContext& context, const Layout& layout, const Finish& finish,
                    char* out) {
   using W = Wide<T>;
@@ -224,10 +225,10 @@ void ReduceColumns(ReduceOp op, KernelContext& context, const Layout& layout, co
     const int64_t count = std::min(kColumnBlock, columns - first);
     alignas(64) T accumulator[kColumnBlock];
     alignas(64) W wide[kColumnBlock];
-    AccumulatePiece(op, layout,
-                    layout.kept.data + LoopPosition(outer_sizes, matrix).Offset(outer_strides),
-                    first, count, piece * kPieceRows,
-                    std::min((piece + 1) * kPieceRows, layout.reduced_count), accumulator);
+    AccumulatePiece<E>(op, layout,
+                       layout.kept.data + LoopPosition(outer_sizes, matrix).Offset(outer_strides),
+                       first, count, piece * kPieceRows,
+                       std::min((piece + 1) * kPieceRows, layout.reduced_count), accumulator);
     W* target = pieces > 1 ? partials + (matrix * pieces + piece) * columns + first : wide;
     std::copy_n(accumulator, count, target);
     if (pieces == 1) {
@@ -267,7 +268,13 @@ void ReduceAs(ReduceOp op, KernelContext& context, const Layout& layout, const F
   const bool by_columns = !layout.kept_sizes.empty() && !layout.reduced_sizes.empty() &&
                           layout.kept_sizes.back() >= kMinColumns &&
                           layout.kept.strides.back() < layout.reduced.strides.back();
-  if (by_columns) return ReduceColumns<T>(op, context, layout, finish, out);
+  if constexpr (std::is_same_v<T, float>) {
+    // The gradient of a bias: converted on the way into the sum instead of beforehand.
+    if (by_columns && layout.kept.dtype == DType::kBFloat16) {
+      return ReduceColumns<bfloat16, float>(op, context, layout, finish, out);
+    }
+  }
+  if (by_columns) return ReduceColumns<T, T>(op, context, layout, finish, out);
   if (layout.reduced_count <= kRowPiece)
     return ReduceShortRows<T>(op, context, layout, finish, out);
   ReduceLongRows<T>(op, context, layout, finish, out);

@@ -108,25 +108,18 @@ double ReduceFloating(ReduceOp op, int64_t count, const T* x) {
   return 0;
 }
 
-template <typename T>
-void SumRows(int row_count, int64_t count, const T* const* rows, T* accumulator) {
+// Rows of elements E, added in T.
+template <typename E, typename T>
+void SumRows(int row_count, int64_t count, const E* const* rows, T* accumulator) {
+  const hn::ScalableTag<T> d;
   if (row_count == kRowGroup) {
-    const T* r0 = rows[0];
-    const T* r1 = rows[1];
-    const T* r2 = rows[2];
-    const T* r3 = rows[3];
-    const hn::ScalableTag<T> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    int64_t j = 0;
-    for (; j + lanes <= count; j += lanes) {
-      const auto a = hn::Add(hn::LoadU(d, r0 + j), hn::LoadU(d, r1 + j));
-      const auto b = hn::Add(hn::LoadU(d, r2 + j), hn::LoadU(d, r3 + j));
-      hn::StoreU(hn::Add(hn::LoadU(d, accumulator + j), hn::Add(a, b)), d, accumulator + j);
-    }
-    for (; j < count; ++j) accumulator[j] += (r0[j] + r1[j]) + (r2[j] + r3[j]);
+    Transform(
+        d, static_cast<size_t>(count), accumulator,
+        [](auto sum, auto r0, auto r1, auto r2, auto r3)
+            HWY_ATTR { return hn::Add(sum, hn::Add(hn::Add(r0, r1), hn::Add(r2, r3))); },
+        static_cast<const T*>(accumulator), rows[0], rows[1], rows[2], rows[3]);
     return;
   }
-  const hn::ScalableTag<T> d;
   for (int r = 0; r < row_count; ++r) {
     Transform(
         d, static_cast<size_t>(count), accumulator,
@@ -135,8 +128,8 @@ void SumRows(int row_count, int64_t count, const T* const* rows, T* accumulator)
   }
 }
 
-template <typename T>
-void AccumulateFloating(ReduceOp op, int row_count, int64_t count, const T* const* rows,
+template <typename E, typename T>
+void AccumulateFloating(ReduceOp op, int row_count, int64_t count, const E* const* rows,
                         T* accumulator) {
   if (op == ReduceOp::kSum) return SumRows(row_count, count, rows, accumulator);
   const hn::ScalableTag<T> tag;
@@ -174,6 +167,10 @@ void AccumulateFloat(ReduceOp op, int row_count, int64_t count, const float* con
                      float* accumulator) {
   AccumulateFloating(op, row_count, count, rows, accumulator);
 }
+void AccumulateBFloat16(ReduceOp op, int row_count, int64_t count, const bfloat16* const* rows,
+                        float* accumulator) {
+  AccumulateFloating(op, row_count, count, rows, accumulator);
+}
 void AccumulateDouble(ReduceOp op, int row_count, int64_t count, const double* const* rows,
                       double* accumulator) {
   AccumulateFloating(op, row_count, count, rows, accumulator);
@@ -189,6 +186,7 @@ namespace {
 HWY_EXPORT(ReduceFloat);
 HWY_EXPORT(ReduceDouble);
 HWY_EXPORT(AccumulateFloat);
+HWY_EXPORT(AccumulateBFloat16);
 HWY_EXPORT(AccumulateDouble);
 
 int64_t WrappingAdd(int64_t a, int64_t b) {
@@ -235,6 +233,11 @@ int64_t ReduceBlock(ReduceOp op, int64_t count, const int64_t* x) {
 void AccumulateRows(ReduceOp op, int row_count, int64_t count, const float* const* rows,
                     float* accumulator) {
   HWY_DYNAMIC_DISPATCH(AccumulateFloat)(op, row_count, count, rows, accumulator);
+}
+
+void AccumulateRows(ReduceOp op, int row_count, int64_t count, const bfloat16* const* rows,
+                    float* accumulator) {
+  HWY_DYNAMIC_DISPATCH(AccumulateBFloat16)(op, row_count, count, rows, accumulator);
 }
 
 void AccumulateRows(ReduceOp op, int row_count, int64_t count, const double* const* rows,

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "lockstep/tensor/dtype.h"
+
 namespace lockstep::cpu {
 
 // kAll and kAny give 1 or 0; NaN counts as not zero. kMax and kMin give NaN when there is one.
@@ -27,6 +29,8 @@ inline constexpr int kRowGroup = 4;
 // Element by element: accumulator[j] = accumulator[j] op rows[0][j] op ... for `row_count` <=
 // kRowGroup rows of `count` elements; sums add the rows of a group in pairs first.
 void AccumulateRows(ReduceOp op, int row_count, int64_t count, const float* const* rows,
+                    float* accumulator);
+void AccumulateRows(ReduceOp op, int row_count, int64_t count, const bfloat16* const* rows,
                     float* accumulator);
 void AccumulateRows(ReduceOp op, int row_count, int64_t count, const double* const* rows,
                     double* accumulator);

@@ -28,9 +28,10 @@ enum class GeluBackwardOp { kErf, kTanh };
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::cpu::HWY_NAMESPACE {
 
-template <typename T>
-void MathBlock(MathOp op, int64_t n, const T* x, T* y) {
-  const hn::ScalableTag<T> d;
+// Elements of type E, computed in float for the 16-bit ones, which convert in registers.
+template <typename E>
+void MathBlock(MathOp op, int64_t n, const E* x, E* y) {
+  const hn::ScalableTag<ComputeType<E>> d;
   const auto map = [&](const auto& f) HWY_ATTR { Transform(d, static_cast<size_t>(n), y, f, x); };
   switch (op) {
     case MathOp::kExp:
@@ -50,9 +51,9 @@ void MathBlock(MathOp op, int64_t n, const T* x, T* y) {
   }
 }
 
-template <typename T>
-void GeluBackwardBlock(GeluBackwardOp op, int64_t n, const T* grad, const T* x, T* dx) {
-  const hn::ScalableTag<T> d;
+template <typename E>
+void GeluBackwardBlock(GeluBackwardOp op, int64_t n, const E* grad, const E* x, E* dx) {
+  const hn::ScalableTag<ComputeType<E>> d;
   const size_t count = static_cast<size_t>(n);
   if (op == GeluBackwardOp::kTanh) {
     Transform(
@@ -65,9 +66,20 @@ void GeluBackwardBlock(GeluBackwardOp op, int64_t n, const T* grad, const T* x, 
   }
 }
 
+// HWY_EXPORT takes plain functions.
 void MathFloat(MathOp op, int64_t n, const float* x, float* y) { MathBlock(op, n, x, y); }
+void MathBFloat16(MathOp op, int64_t n, const bfloat16* x, bfloat16* y) { MathBlock(op, n, x, y); }
+void MathFloat16(MathOp op, int64_t n, const float16* x, float16* y) { MathBlock(op, n, x, y); }
 void MathDouble(MathOp op, int64_t n, const double* x, double* y) { MathBlock(op, n, x, y); }
 void GeluBackwardFloat(GeluBackwardOp op, int64_t n, const float* grad, const float* x, float* dx) {
+  GeluBackwardBlock(op, n, grad, x, dx);
+}
+void GeluBackwardBFloat16(GeluBackwardOp op, int64_t n, const bfloat16* grad, const bfloat16* x,
+                          bfloat16* dx) {
+  GeluBackwardBlock(op, n, grad, x, dx);
+}
+void GeluBackwardFloat16(GeluBackwardOp op, int64_t n, const float16* grad, const float16* x,
+                         float16* dx) {
   GeluBackwardBlock(op, n, grad, x, dx);
 }
 void GeluBackwardDouble(GeluBackwardOp op, int64_t n, const double* grad, const double* x,
@@ -83,26 +95,36 @@ namespace lockstep::cpu {
 namespace {
 
 HWY_EXPORT(MathFloat);
+HWY_EXPORT(MathBFloat16);
+HWY_EXPORT(MathFloat16);
 HWY_EXPORT(MathDouble);
 HWY_EXPORT(GeluBackwardFloat);
+HWY_EXPORT(GeluBackwardBFloat16);
+HWY_EXPORT(GeluBackwardFloat16);
 HWY_EXPORT(GeluBackwardDouble);
 
 // These take tens of instructions an element: smaller chunks are worth a thread.
-constexpr StridedLoopOptions kMathOptions = {.chunk = kLoopChunk / 4};
+constexpr StridedLoopOptions kMathOptions = {.raw = true, .chunk = kLoopChunk / 4};
 
 void RunMath(MathOp op, const KernelContext& context, TensorSpan inputs,
              absl::Span<Tensor> outputs) {
-  const bool is_double = outputs[0].dtype() == DType::kFloat64;
-  RunStridedLoop(
-      context, outputs, inputs,
-      [&](int64_t, int64_t n, char* const* data) {
-        if (is_double) {
-          HWY_DYNAMIC_DISPATCH(MathDouble)(op, n, In<double>(data[1]), Out<double>(data[0]));
-        } else {
-          HWY_DYNAMIC_DISPATCH(MathFloat)(op, n, In<float>(data[1]), Out<float>(data[0]));
-        }
-      },
-      kMathOptions);
+  const DType dtype = outputs[0].dtype();
+  const auto body = [&](int64_t, int64_t n, char* const* data) {
+    const auto call = [&]<typename E>(TypeTag<E>, auto function) {
+      function(op, n, In<E>(data[1]), Out<E>(data[0]));
+    };
+    switch (dtype) {
+      case DType::kBFloat16:
+        return call(TypeTag<bfloat16>{}, HWY_DYNAMIC_DISPATCH(MathBFloat16));
+      case DType::kFloat16:
+        return call(TypeTag<float16>{}, HWY_DYNAMIC_DISPATCH(MathFloat16));
+      case DType::kFloat64:
+        return call(TypeTag<double>{}, HWY_DYNAMIC_DISPATCH(MathDouble));
+      default:
+        return call(TypeTag<float>{}, HWY_DYNAMIC_DISPATCH(MathFloat));
+    }
+  };
+  RunStridedLoop(context, outputs, inputs, body, kMathOptions);
 }
 
 }  // namespace
@@ -130,19 +152,23 @@ void GeluBackwardKernel(KernelContext& context, TensorSpan inputs, absl::Span<Te
   const GeluBackwardOp op = attributes.As<GeluAttributes>().kind == GeluKind::kTanh
                                 ? GeluBackwardOp::kTanh
                                 : GeluBackwardOp::kErf;
-  const bool is_double = outputs[0].dtype() == DType::kFloat64;
-  RunStridedLoop(
-      context, outputs, inputs,
-      [&](int64_t, int64_t n, char* const* data) {
-        if (is_double) {
-          HWY_DYNAMIC_DISPATCH(GeluBackwardDouble)
-          (op, n, In<double>(data[1]), In<double>(data[2]), Out<double>(data[0]));
-        } else {
-          HWY_DYNAMIC_DISPATCH(GeluBackwardFloat)
-          (op, n, In<float>(data[1]), In<float>(data[2]), Out<float>(data[0]));
-        }
-      },
-      kMathOptions);
+  const DType dtype = outputs[0].dtype();
+  const auto body = [&](int64_t, int64_t n, char* const* data) {
+    const auto call = [&]<typename E>(TypeTag<E>, auto function) {
+      function(op, n, In<E>(data[1]), In<E>(data[2]), Out<E>(data[0]));
+    };
+    switch (dtype) {
+      case DType::kBFloat16:
+        return call(TypeTag<bfloat16>{}, HWY_DYNAMIC_DISPATCH(GeluBackwardBFloat16));
+      case DType::kFloat16:
+        return call(TypeTag<float16>{}, HWY_DYNAMIC_DISPATCH(GeluBackwardFloat16));
+      case DType::kFloat64:
+        return call(TypeTag<double>{}, HWY_DYNAMIC_DISPATCH(GeluBackwardDouble));
+      default:
+        return call(TypeTag<float>{}, HWY_DYNAMIC_DISPATCH(GeluBackwardFloat));
+    }
+  };
+  RunStridedLoop(context, outputs, inputs, body, kMathOptions);
 }
 
 }  // namespace lockstep::cpu

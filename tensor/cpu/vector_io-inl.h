@@ -56,19 +56,23 @@ HWY_INLINE hn::Vec<DF> FromBFloat16Bits(DF df, V16 bits) {
   return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du32, bits)));
 }
 
+// The bfloat16 nearest to each lane, in the upper half of 32 bits; the lower half means nothing.
 template <class DF>
-HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DF>> ToBFloat16Bits(DF, hn::Vec<DF> v) {
+HWY_INLINE hn::Vec<hn::Rebind<uint32_t, DF>> RoundedToUpperHalf(DF, hn::Vec<DF> v) {
   const hn::Rebind<uint32_t, DF> du32;
+  const auto bits = hn::BitCast(du32, v);
+  const auto is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1));
+  const auto rounded = hn::Add(bits, hn::Add(is_odd, hn::Set(du32, 0x7fff)));
+  // Rounding could carry a NaN into infinity, and cutting could leave it without mantissa bits.
+  const auto quiet = hn::Or(bits, hn::Set(du32, 0x400000));
+  return hn::IfThenElse(hn::RebindMask(du32, hn::IsNaN(v)), quiet, rounded);
+}
+
+template <class DF>
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DF>> ToBFloat16Bits(DF df, hn::Vec<DF> v) {
   const hn::Rebind<int32_t, DF> di32;
   const hn::Rebind<uint16_t, DF> du16;
-  const auto bits = hn::BitCast(du32, v);
-  const auto upper = hn::ShiftRight<16>(bits);
-  const auto is_odd = hn::And(upper, hn::Set(du32, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(is_odd, hn::Set(du32, 0x7fff))));
-  // Rounding could carry a NaN into infinity, and cutting could leave it without mantissa bits.
-  const auto quiet = hn::Or(upper, hn::Set(du32, 0x40));
-  const auto is_nan = hn::RebindMask(du32, hn::IsNaN(v));
-  return hn::DemoteTo(du16, hn::BitCast(di32, hn::IfThenElse(is_nan, quiet, rounded)));
+  return hn::DemoteTo(du16, hn::BitCast(di32, hn::ShiftRight<16>(RoundedToUpperHalf(df, v))));
 }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -222,11 +226,61 @@ HWY_INLINE void ForEachVector(D d, size_t count, const Partial& partial, const F
   if (at < count) partial(at, count - at);
 }
 
+namespace vector_io_internal {
+
+template <typename... T>
+inline constexpr bool kAllBFloat16 = HWY_TARGET != HWY_SCALAR &&
+                                     (std::is_same_v<T, bfloat16> && ...);
+
+// Two vectors of bfloat16 neighbours, as the even and the odd ones: no lane moves to another, which
+// costs more than the conversion.
+template <class D>
+HWY_INLINE hn::Vec<D> EvenLanes(D d, const bfloat16* from) {
+  const hn::Rebind<uint32_t, D> du32;
+  const auto pairs = hn::LoadU(du32, reinterpret_cast<const uint32_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> OddLanes(D d, const bfloat16* from) {
+  const hn::Rebind<uint32_t, D> du32;
+  const auto pairs = hn::LoadU(du32, reinterpret_cast<const uint32_t*>(from));
+  return hn::BitCast(d, hn::And(pairs, hn::Set(du32, 0xffff0000u)));
+}
+template <class D>
+HWY_INLINE void StoreEvenAndOdd(hn::Vec<D> even, hn::Vec<D> odd, D d, bfloat16* to) {
+  const hn::Rebind<uint32_t, D> du32;
+  const auto low = hn::ShiftRight<16>(RoundedToUpperHalf(d, even));
+  const auto high = hn::And(RoundedToUpperHalf(d, odd), hn::Set(du32, 0xffff0000u));
+  hn::StoreU(hn::Or(low, high), du32, reinterpret_cast<uint32_t*>(to));
+}
+
+// Transform for the first elements, two vectors at a time; returns how many those were.
+template <class D, class Function, typename... From>
+HWY_INLINE size_t TransformPairs(D d, size_t count, bfloat16* to, const Function& function,
+                                 const From*... from) {
+  const size_t step = 2 * hn::Lanes(d);
+  size_t at = 0;
+  for (; at + step <= count; at += step) {
+    const auto even = function(EvenLanes(d, from + at)...);
+    const auto odd = function(OddLanes(d, from + at)...);
+    StoreEvenAndOdd(even, odd, d, to + at);
+  }
+  return at;
+}
+
+}  // namespace vector_io_internal
+
 // to[i] = function(from[i]...) for i in [0, count), with any number of input arrays, each of its
 // own element type. `to` may be one of the inputs; otherwise the arrays do not overlap.
 template <class D, typename To, class Function, typename... From>
 HWY_INLINE void Transform(D d, size_t count, To* to, const Function& function,
                           const From*... from) {
+  if constexpr (vector_io_internal::kAllBFloat16<To, From...>) {
+    const size_t done = vector_io_internal::TransformPairs(d, count, to, function, from...);
+    to += done;
+    count -= done;
+    ((from += done), ...);
+  }
   ForEachVector(
       d, count,
       [&](size_t at, size_t lanes) HWY_ATTR {

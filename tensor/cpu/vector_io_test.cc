@@ -47,6 +47,13 @@ void SubtractMixed(const float16* a, const float* b, bfloat16* to, size_t count)
       d, count, to, [](auto x, auto y) HWY_ATTR { return hn::Sub(x, y); }, a, b);
 }
 
+// All elements in one 16-bit type.
+void AddBFloat16(const bfloat16* a, const bfloat16* b, bfloat16* to, size_t count) {
+  const hn::ScalableTag<float> d;
+  Transform(
+      d, count, to, [](auto x, auto y) HWY_ATTR { return hn::Add(x, y); }, a, b);
+}
+
 // The largest of `count` elements, with the tail filled by minus infinity.
 template <typename T>
 float MaxOf(const T* from, size_t count) {
@@ -70,6 +77,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace lockstep::cpu {
 
+HWY_EXPORT(AddBFloat16);
 HWY_EXPORT(FloatToBFloat16);
 HWY_EXPORT(FloatToFloat16);
 HWY_EXPORT(BFloat16ToFloat);
@@ -280,6 +288,32 @@ TEST_P(VectorIoTest, TransformMixesElementTypes) {
       EXPECT_EQ(ExactValue(to[i].bits, 7, 127), std::ldexp(1.0, i % 4) - static_cast<double>(i));
     }
     EXPECT_EQ(to[count].bits, 0x1234);
+  }
+}
+
+// Even and odd elements go their own ways: each must come back to its place, rounded like any
+// other.
+TEST_P(VectorIoTest, TransformOfBFloat16AddsAndRoundsEachElement) {
+  for (size_t count = 0; count <= 140; ++count) {
+    std::vector<bfloat16> a(count), b(count), to(count + 1, bfloat16{0x1234});
+    for (size_t i = 0; i < count; ++i) {
+      a[i] = ToBFloat16(static_cast<float>(i + 1));
+      b[i].bits = static_cast<uint16_t>(0x3a55 + 0x91 * i);
+    }
+    if (count > 3) a[count - 1].bits = 0x7f81, a[count - 2].bits = 0x7f80, a[1].bits = 0xffff;
+    HWY_DYNAMIC_DISPATCH(AddBFloat16)(a.data(), b.data(), to.data(), count);
+    for (size_t i = 0; i < count; ++i) {
+      const float sum = ToFloat(a[i]) + ToFloat(b[i]);
+      if (std::isnan(sum)) {
+        EXPECT_TRUE(std::isnan(ToFloat(to[i]))) << i << " of " << count;
+      } else {
+        EXPECT_EQ(to[i].bits, ToBFloat16(sum).bits) << i << " of " << count;
+      }
+    }
+    EXPECT_EQ(to[count].bits, 0x1234);
+    std::vector<bfloat16> in_place = a;
+    HWY_DYNAMIC_DISPATCH(AddBFloat16)(in_place.data(), b.data(), in_place.data(), count);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(in_place[i].bits, to[i].bits) << i;
   }
 }
 

@@ -111,51 +111,55 @@ HWY_INLINE V Expm1Reduced(D d, V r) {
   return hn::MulAdd(hn::Mul(r, r), tail, r);
 }
 
-// x = n ln(2) + r. `n` is left as the bits of n + kRoundingShift, whose low bits are n in two's
-// complement, so that shifting them into place needs no conversion.
+// x = n ln(2) + r. n is left as n + kRoundingShift, whose low bits are n in two's complement, so
+// that shifting them into place needs no conversion.
 template <class D>
 struct Reduced {
-  hn::Vec<hn::RebindToSigned<D>> n_bits;
+  hn::Vec<D> shifted_n;
   hn::Vec<D> r;
 };
 
 template <class D, class V>
 HWY_INLINE Reduced<D> ReduceByLn2(D d, V x) {
-  const hn::RebindToSigned<D> di;
   const V shift = hn::Set(d, kRoundingShift);
   const V shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), shift);
   const V n = hn::Sub(shifted, shift);
   // ln(2) in two parts; the product of n and the first is exact.
   const V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  return {hn::BitCast(di, shifted), hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r)};
+  return {shifted, hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r)};
 }
 
-// y * 2^n for |n| <= 252, in two steps, so that results may be subnormal or infinite.
-template <class D, class V, class VI>
-HWY_INLINE V ScaleByPowerOfTwo(D d, V y, VI n_bits) {
+// y * 2^n for |n| <= 252; results may be subnormal or infinite, and are rounded once.
+template <class D, class V>
+HWY_INLINE V ScaleByPowerOfTwo(D d, V y, V shifted_n) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (std::is_same_v<V, hn::Vec512<float>>) {
+    return V{_mm512_scalef_ps(y.raw, hn::Sub(shifted_n, hn::Set(d, kRoundingShift)).raw)};
+  }
+#endif
   const hn::RebindToSigned<D> di;
-  const VI n = hn::Sub(n_bits, hn::BitCast(di, hn::Set(d, kRoundingShift)));
-  const VI half = hn::ShiftRight<1>(n);
-  const VI one = hn::BitCast(di, hn::Set(d, 1.0f));
+  const auto n = hn::Sub(hn::BitCast(di, shifted_n), hn::BitCast(di, hn::Set(d, kRoundingShift)));
+  const auto half = hn::ShiftRight<1>(n);
+  const auto one = hn::BitCast(di, hn::Set(d, 1.0f));
   const V first = hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(half), one));
   const V second = hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(hn::Sub(n, half)), one));
   return hn::Mul(hn::Mul(y, first), second);
 }
 
 // 2^n for -126 <= n <= 127.
-template <class D, class VI>
-HWY_INLINE hn::Vec<D> PowerOfTwo(D d, VI n_bits) {
+template <class D, class V>
+HWY_INLINE V PowerOfTwo(D d, V shifted_n) {
   const hn::RebindToSigned<D> di;
-  const VI one = hn::BitCast(di, hn::Set(d, 1.0f));
+  const auto one = hn::BitCast(di, hn::Set(d, 1.0f));
   // The shift drops the bits of kRoundingShift.
-  return hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(n_bits), one));
+  return hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted_n)), one));
 }
 
 // e^x - 1 for |x| <= 80.
 template <class D, class V>
 HWY_INLINE V Expm1Moderate(D d, V x) {
   const Reduced<D> reduced = ReduceByLn2(d, x);
-  const V scale = PowerOfTwo(d, reduced.n_bits);
+  const V scale = PowerOfTwo(d, reduced.shifted_n);
   return hn::MulAdd(scale, Expm1Reduced(d, reduced.r), hn::Sub(scale, hn::Set(d, 1.0f)));
 }
 
@@ -198,7 +202,7 @@ template <class D, class V>
 HWY_INLINE V ExpBounded(D d, V x) {
   const Reduced<D> reduced = ReduceByLn2(d, x);
   const V y = hn::Add(Expm1Reduced(d, reduced.r), hn::Set(d, 1.0f));
-  return ScaleByPowerOfTwo(d, y, reduced.n_bits);
+  return ScaleByPowerOfTwo(d, y, reduced.shifted_n);
 }
 
 // Erf in two pieces, with coefficients by Norbert Juffa: a series up to kErfBorder, and e^p(t) for

@@ -25,6 +25,7 @@
 #define LOCKSTEP_TESTED_FUNCTIONS(X) \
   X(Exp) \
   X(ExpOfNonPositive) \
+  X(ExpOfNonPositiveOrZero) \
   X(Exp2) \
   X(Expm1) \
   X(Log) \
@@ -133,6 +134,7 @@ std::vector<Tested> TestedFunctions() {
   return {
       {LOCKSTEP_ROW(Exp), std::exp, 1.1, 0, 0, 0, -kInfinity, kInfinity},
       {LOCKSTEP_ROW(ExpOfNonPositive), std::exp, 1.1, 0, 0, 0, -kInfinity, 0},
+      {LOCKSTEP_ROW(ExpOfNonPositiveOrZero), std::exp, 1.1, 2.4e-38, 0, 0, -kInfinity, 0},
       {LOCKSTEP_ROW(Exp2), std::exp2, 1.1, 0, 0, 0, -kInfinity, kInfinity},
       {LOCKSTEP_ROW(Expm1), std::expm1, 1.6, 0, 0, 0, -kInfinity, kInfinity},
       {LOCKSTEP_ROW(Log), std::log, 0.9, 0, 0, 0, -kInfinity, kInfinity},

@@ -25,12 +25,26 @@ Tensor Binary(OpId op, const Tensor& x, const Tensor& y, DType dtype, const Scal
   return Dispatch1(op, OperandPair(a.get(), b.get()), scalars);
 }
 
+// Whether row Add takes the operands of a sum of this dtype without casts.
+bool AddsUncast(const Tensor& x, const Tensor& y, DType dtype) {
+  return dtype == DType::kFloat32 && x.dtype() != y.dtype() && IsFloatingPoint(x.dtype()) &&
+         IsFloatingPoint(y.dtype()) && PromoteTypes(x.dtype(), y.dtype()) == DType::kFloat32;
+}
+
+Tensor SumOf(const Tensor& x, const Tensor& y, DType dtype, const Scalar& alpha) {
+  if (AddsUncast(x, y, dtype)) return Dispatch1(OpId::kAdd, OperandPair(x, y), {alpha});
+  return Binary(OpId::kAdd, x, y, dtype, {alpha});
+}
+
 Tensor BinaryInPlace(OpId op, const char* call, const Tensor& x, const Tensor& y, DType dtype,
                      const Scalars& scalars = {}) {
   if (dtype != x.dtype()) {
     ops::Refuse(call, "the result of ", x.DebugString(), " with ", y.DebugString(), " has dtype ",
                 DTypeName(dtype), ", which x cannot hold; cast y with To(y, ", DTypeName(x.dtype()),
                 "), or use the form that returns a new tensor");
+  }
+  if (op == OpId::kAdd && AddsUncast(x, y, dtype)) {
+    return DispatchInPlace(op, OperandPair(x, y), scalars);
   }
   const MaybeCast b(y, dtype);
   return DispatchInPlace(op, OperandPair(x, b.get()), scalars);
@@ -145,7 +159,7 @@ Tensor Add(const Tensor& x, const Tensor& y, const Scalar& alpha) {
   RequireBoth(x, y, "Add");
   const DType dtype = ops::ResultType(x, y);
   RequireAlpha(alpha, dtype, "Add");
-  return Binary(OpId::kAdd, x, y, dtype, {alpha});
+  return SumOf(x, y, dtype, alpha);
 }
 Tensor Add(const Tensor& x, const Scalar& y) { return WithScalar(OpId::kAddScalar, "Add", x, y); }
 
@@ -153,7 +167,7 @@ Tensor Sub(const Tensor& x, const Tensor& y) {
   RequireBoth(x, y, "Sub");
   const DType dtype = ops::ResultType(x, y);
   RefuseBool(dtype, "Sub");
-  return Binary(OpId::kAdd, x, y, dtype, {-1});
+  return SumOf(x, y, dtype, -1);
 }
 Tensor Sub(const Tensor& x, const Scalar& y) {
   RequireDefined(x, "Sub", "x");

@@ -72,6 +72,19 @@ TEST(ElementwiseTest, CastsOnlyWhatDiffers) {
   Add(Meta({3}), Meta({3}, kI64));
   EXPECT_EQ(recorder.Ops(), "Cast Add");
   recorder.Clear();
+  // Add takes floats of different dtypes whose sum is float32; other rows do not, nor other sums.
+  EXPECT_EQ(Describe(Add(Meta({3}), Meta({2, 3}, kBF16))), "float32[2, 3]");
+  EXPECT_EQ(Describe(Sub(Meta({3}, kF16), Meta({3}))), "float32[3]");
+  EXPECT_EQ(Describe(Add(Meta({3}, kBF16), Meta({3}, kF16))), "float32[3]");
+  AddInPlace(Meta({3}), Meta({3}, kBF16));
+  EXPECT_EQ(recorder.Ops(), "Add Add Add Add!");
+  recorder.Clear();
+  Mul(Meta({3}), Meta({3}, kBF16));
+  Add(Meta({3}, kF64), Meta({3}, kBF16));
+  Add(Meta({3}, kBF16), Meta({}));
+  EXPECT_EQ(recorder.Ops(), "Cast Mul Cast Add Cast Add");
+  recorder.Clear();
+  ExpectInvalid("which x cannot hold", [&] { AddInPlace(Meta({3}, kBF16), Meta({3})); });
   Div(Meta({3}, kI64), Meta({3}, kI32));
   EXPECT_EQ(recorder.Ops(), "Cast Cast Div");
 }
