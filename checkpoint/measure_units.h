@@ -51,16 +51,16 @@ struct MeasureOptions {
 // were; buffers of other modules are as after one forward pass. Hooks of modules inside units run
 // in each of those runs.
 //
-// Throws InvalidArgument (a null unit, an empty trial, repeats below 1), AlreadyExists (a unit has
-// a forward wrapper), FailedPrecondition (nothing is recorded here, a unit that the trial does not
-// call, or one whose result does not depend on anything that requires a gradient), and what the
-// trial throws.
+// Throws InvalidArgument (a null unit, one listed twice, an empty trial, repeats below 1),
+// AlreadyExists (a unit has a forward wrapper), FailedPrecondition (nothing is recorded here, a
+// unit that the trial does not call, or one whose result does not depend on anything that requires
+// a gradient), and what the trial throws.
 UnitMeasurement MeasureUnits(const UnitList& units, const std::function<Tensor()>& trial,
                              const MeasureOptions& options = {});
 
 // Checkpoints each unit as the plan says (module_policy.h). Throws InvalidArgument when the plan is
-// for another number of units or a unit is null, AlreadyExists when one has a forward wrapper;
-// nothing has changed then.
+// for another number of units, and for a unit that is null or listed twice; AlreadyExists when one
+// has a forward wrapper. Nothing has changed then.
 void ApplyPlan(const UnitList& units, const BudgetPlan& plan,
                const OpPolicy& selective = SaveContractions());
 
