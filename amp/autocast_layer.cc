@@ -41,7 +41,12 @@ TensorList DispatchIn(const AutocastState& state, const OpCall& call, DType dtyp
   }
   if (!changes) return DispatchBelow(kSlot, call);
   TensorList inputs;
-  for (const Tensor& input : call.inputs) inputs.push_back(CastTo(state, input, dtype));
+  {
+    // A checkpointing policy counts the calls of an op. Whether a cast is one depends on the cache,
+    // and the second run of a region begins with another one; so the casts are part of this call.
+    const LayerScope part_of_the_call(DispatchLayer::kCheckpoint, false);
+    for (const Tensor& input : call.inputs) inputs.push_back(CastTo(state, input, dtype));
+  }
   return DispatchBelow(kSlot, {call.op, inputs, call.scalars, call.attributes});
 }
 

@@ -5,8 +5,23 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/tensor/ops/elementwise.h"
+#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::amp::internal {
+namespace {
+
+// The cast's node holds the state that it is made under, and the cache holds the cast: with the
+// scope's state, which holds the cache, none of them would be freed where no scope ends and closes
+// the cache (a region that runs again).
+Tensor CastOutsideOfScope(const Tensor& parameter, DType dtype) {
+  ThreadState state = CurrentThreadState();
+  state.layer_mask &= ~LayerBit(DispatchLayer::kAutocast);
+  state.layer_state[static_cast<int>(DispatchLayer::kAutocast)].reset();
+  const ScopedThreadState scope(state);
+  return To(parameter, dtype);
+}
+
+}  // namespace
 
 Tensor CastCache::Cast(const Tensor& parameter, DType dtype) {
   const Key key(parameter.impl_ptr().get(), dtype);
@@ -19,7 +34,7 @@ Tensor CastCache::Cast(const Tensor& parameter, DType dtype) {
       return found->second.cast;
     }
   }
-  Entry entry{parameter, To(parameter, dtype), version};
+  Entry entry{parameter, CastOutsideOfScope(parameter, dtype), version};
   entry.recorded = autograd::RequiresGrad(entry.cast);
   Tensor cast = entry.cast;
   std::lock_guard<std::mutex> lock(mutex_);

@@ -34,6 +34,12 @@ void CheckUnits(absl::string_view call, const UnitList& units) {
                                             ") has a forward wrapper already; call "
                                             "RemoveCheckpointing() first"));
     }
+    const auto first = std::find(units.begin(), units.end(), units[i]) - units.begin();
+    if (first != static_cast<std::ptrdiff_t>(i)) {
+      throw InvalidArgumentError(absl::StrCat(call, ": units ", first, " and ", i,
+                                              " are the same module (", units[i]->Description(),
+                                              "); list it once, however often it is called"));
+    }
   }
 }
 
@@ -165,8 +171,6 @@ class MeterScope {
  public:
   MeterScope(const UnitList& units, std::vector<Meter>& meters) : units_(units) {
     for (size_t i = 0; i < units.size(); ++i) {
-      // A unit that stands in the list twice has its first meter.
-      if (units[i]->has_forward_wrapper()) continue;
       units[i]->SetForwardWrapper(
           [meter = &meters[i]](nn::Module&, TensorSpan inputs, const nn::ForwardFunction& forward) {
             return meter->Call(inputs, forward);

@@ -3,6 +3,7 @@
 #include "lockstep/checkpoint/offload.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -105,7 +106,9 @@ class OffloadActivations::Session : public std::enable_shared_from_this<Session>
 
   const OffloadOptions options_;
   mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<Offloaded>> order_;
+  // By number. Without those that are gone, so that one scope may be around many steps.
+  std::map<size_t, std::weak_ptr<Offloaded>> order_;
+  size_t next_number_ = 0;
   std::vector<std::weak_ptr<Offloaded>> with_source_;
   int64_t offloaded_bytes_ = 0;
 };
@@ -160,7 +163,7 @@ std::shared_ptr<Offloaded> OffloadActivations::Session::FindOrStart(const Tensor
   }
   auto storage = std::make_shared<Offloaded>();
   storage->device = tensor.device();
-  storage->number = order_.size();
+  storage->number = next_number_++;
   {
     CopyScope scope;
     const Tensor host = To(BytesOf(source), kHost, {.non_blocking = true});
@@ -170,7 +173,8 @@ std::shared_ptr<Offloaded> OffloadActivations::Session::FindOrStart(const Tensor
   storage->copied = Stream::Copy(tensor.device()).Record();
   storage->version = source->version();
   storage->source = source;
-  order_.push_back(storage);
+  while (!order_.empty() && order_.begin()->second.expired()) order_.erase(order_.begin());
+  order_.emplace(storage->number, storage);
   with_source_.push_back(storage);
   offloaded_bytes_ += source->bytes();
   return storage;
@@ -212,9 +216,15 @@ void OffloadActivations::Session::Restore(Offloaded& storage, bool non_blocking)
 // Starts to bring back what a backward will ask for next.
 void OffloadActivations::Session::Prefetch(size_t before) {
   int64_t left = options_.prefetch;
-  for (size_t i = before; i > 0 && left > 0; --i) {
-    const auto storage = order_[i - 1].lock();
-    if (storage == nullptr || storage->source) continue;
+  auto next = order_.lower_bound(before);
+  while (next != order_.begin() && left > 0) {
+    --next;
+    const auto storage = next->second.lock();
+    if (storage == nullptr) {
+      next = order_.erase(next);
+      continue;
+    }
+    if (storage->source) continue;
     --left;
     if (storage->restored.defined()) continue;
     Restore(*storage, /*non_blocking=*/true);

@@ -84,6 +84,25 @@ TEST(OffloadActivationsTest, TheSameNumbersWithEveryOption) {
   for (const OffloadOptions& options : all) EXPECT_EQ(RunSteps(net, options), plain);
 }
 
+// A scope around a training loop knows of the steps that are over no more.
+TEST(OffloadActivationsTest, OneScopeAroundManySteps) {
+  const Net net;
+  const std::vector<Floats> plain = RunSteps(net, std::nullopt);
+  const auto losses = [&](bool with_backward) {
+    for (int step = 0; step < 3; ++step) {
+      const Tensor loss = Sum(net(Leaf({kRows, kWidth}, 0.02)));
+      if (with_backward) Backward(loss);
+    }
+  };
+  const OffloadActivations offload({.min_bytes = 1000, .prefetch = 3});
+  const int64_t host = Current(kHost);
+  for (const bool with_backward : {true, false}) {
+    losses(with_backward);
+    EXPECT_EQ(Current(kHost), host);
+    EXPECT_EQ(RunSteps(net, std::nullopt), plain);
+  }
+}
+
 TEST(OffloadActivationsTest, BytesMoveToTheHostAndAreFreedAfterTheBackward) {
   const Net net;
   const Tensor x = Leaf({kRows, kWidth}, 0.02);

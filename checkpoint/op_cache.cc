@@ -42,7 +42,10 @@ void OpCache::Add(OpId op, int64_t ordinal, TensorSpan outputs) {
 OpCache::Lookup OpCache::Find(OpId op, int64_t ordinal, TensorList& outputs) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = entries_.find({op, ordinal});
-  if (it == entries_.end()) return Lookup::kNeverAdded;
+  if (it == entries_.end()) {
+    // A backward inside the region: the second pass may be ahead of the first.
+    return complete_.load(std::memory_order_acquire) ? Lookup::kNeverAdded : Lookup::kDropped;
+  }
   if (it->second.dropped) return Lookup::kDropped;
   for (const HeldTensor& held : it->second.outputs) {
     if (held.modified()) {

@@ -21,14 +21,17 @@
 namespace lockstep::checkpoint::internal {
 
 // Results by op and by how many calls of the op the pass had seen before: a pass may have more or
-// fewer calls of other ops (autocast casts a weight anew, or finds it cast). Thread-safe.
+// fewer calls of other ops. Thread-safe.
 class OpCache {
  public:
   void Add(OpId op, int64_t ordinal, TensorSpan outputs);
+  // kNeverAdded: the whole first pass has not; before its end, what is missing counts as dropped.
   enum class Lookup : uint8_t { kFound, kNeverAdded, kDropped };
   // Sets `outputs` when they are there. Throws FailedPrecondition when one was modified in place
   // since.
   Lookup Find(OpId op, int64_t ordinal, TensorList& outputs) const;
+  // The first pass is over.
+  void Complete() { complete_.store(true, std::memory_order_release); }
   // The region's ops have saved one more tensor for their gradients.
   void CountSavedTensor() { saved_tensors_.fetch_add(1, std::memory_order_relaxed); }
   // Drops the results that came after the last of those: a second run that ends there has no use
@@ -41,6 +44,7 @@ class OpCache {
     int64_t saved_tensors;  // counted when the results came
     bool dropped = false;
   };
+  std::atomic<bool> complete_{false};
   std::atomic<int64_t> saved_tensors_{0};
   mutable std::mutex mutex_;
   absl::flat_hash_map<std::pair<OpId, int64_t>, Entry> entries_;

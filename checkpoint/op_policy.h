@@ -12,7 +12,8 @@
 //
 // A policy is asked for every op call of the region, once when the region runs and once when it is
 // recomputed, and has to give the same answer both times. It is not asked about views, which cost
-// nothing, and about calls that write to their inputs, which always run again.
+// nothing, and about calls that write to their inputs and casts that autocast makes, which always
+// run again.
 #ifndef LOCKSTEP_CHECKPOINT_OP_POLICY_H_
 #define LOCKSTEP_CHECKPOINT_OP_POLICY_H_
 

@@ -262,6 +262,24 @@ TEST(OpPolicyTest, HigherOrderAndAnotherThread) {
   EXPECT_EQ(run(true), run(false));
 }
 
+// The second pass may overtake a first one that is still in its backward.
+TEST(OpPolicyTest, ABackwardInsideTheRegion) {
+  const Tensor w = Leaf({4, 4}), x = Leaf({3, 4}, 0.2);
+  const auto region = [&](const Tensor& in) {
+    const Tensor y = Sum(Tanh(MatMul(Tanh(in), w)));
+    const Tensor slope = Gradients({y}, {in}, {.create_graph = true})[0];
+    return Add(Sum(Mul(slope, slope)), y);
+  };
+  const std::vector<Floats> plain = GradientsOf(region(x), {w, x});
+  const OpPolicy save_all = [](const OpContext&) { return OpDecision::kMustSave; };
+  for (const OpPolicy& policy : {SaveContractions(), save_all}) {
+    for (const bool early_stop : {true, false}) {
+      const CheckpointOptions options{.early_stop = early_stop, .policy = policy};
+      EXPECT_EQ(GradientsOf(Checkpoint(region, x, options), {w, x}), plain) << early_stop;
+    }
+  }
+}
+
 TEST(OpPolicyTest, WeightsByName) {
   nn::CausalSelfAttention attention({.width = 4, .heads = 2});
   const std::vector<Tensor> weights = WeightsOf(attention, "c_attn");

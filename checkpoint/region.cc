@@ -200,8 +200,9 @@ std::string Describe(const SavedBy& by) {
 
 constexpr absl::string_view kRemedy =
     "; a checkpointed region must compute the same both times: what it reads besides its inputs "
-    "(a mode such as Train() or Eval(), a counter, other tensors) must not change before the "
-    "backward, and generators that are not the thread's belong into CheckpointOptions::generators";
+    "(a mode such as Train() or Eval(), which parameters require gradients, a counter, other "
+    "tensors) must not change before the backward, and generators that are not the thread's belong "
+    "into CheckpointOptions::generators";
 
 }  // namespace
 
@@ -343,6 +344,7 @@ TensorList Region::Run(TensorSpan inputs) {
     outputs = fn_(inputs);
   }
   CheckInputsUnchanged(inputs, versions);
+  if (cache_ != nullptr) cache_->Complete();
   if (cache_ != nullptr && options_.early_stop) cache_->DropTail();
   const std::lock_guard<std::mutex> lock(mutex_);
   complete_ = true;

@@ -161,6 +161,22 @@ TEST(MeasureUnitsTest, Refusals) {
   EXPECT_THAT(MessageOf([&] { ApplyPlan(units, plan); }), HasSubstr("1 units and 2"));
 }
 
+TEST(MeasureUnitsTest, AUnitListedTwiceIsRefusedAndNothingChanges) {
+  Net net(2);
+  const auto units = UnitsOf(*net.blocks);
+  const UnitList twice = {units[0], units[1], units[0]};
+  EXPECT_THAT(MessageOf([&] { MeasureUnits(twice, [&] { return net.Loss(); }); }),
+              HasSubstr("MeasureUnits: units 0 and 2 are the same module"));
+  for (const UnitMode mode : {UnitMode::kSaveAll, UnitMode::kSelective, UnitMode::kRecomputeAll}) {
+    BudgetPlan plan;
+    plan.modes.assign(3, mode);
+    const Error error = ErrorOf([&] { ApplyPlan(twice, plan); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(error.message(), HasSubstr("ApplyPlan: units 0 and 2 are the same module"));
+  }
+  for (const auto& unit : units) EXPECT_FALSE(unit->has_forward_wrapper());
+}
+
 std::vector<std::vector<float>> Step(Net& net) {
   ManualSeed(8);
   net.ZeroGrad();

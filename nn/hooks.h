@@ -29,6 +29,9 @@ class Module;
 using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
 // May replace elements of `outputs`. `inputs` are what the forward pass got.
 using ForwardHook = std::function<void(Module& module, TensorSpan inputs, TensorList& outputs)>;
+// Runs when a forward pass is over, after the forward hooks, also when an exception leaves it or a
+// pre-hook (PyTorch's always_call). Must not throw.
+using ForwardExitHook = std::function<void(Module& module)>;
 // Runs in Backward() when the gradients of all outputs that take part are known, before anything of
 // the module is differentiated. May replace elements; an output without gradient has an undefined
 // one.
@@ -107,6 +110,7 @@ struct HookSet {
   Module* owner;  // null once the module is gone: its backward hooks no longer run
   HookList<ForwardPreHook> forward_pre;
   HookList<ForwardHook> forward;
+  HookList<ForwardExitHook> forward_exit;
   HookList<BackwardPreHook> backward_pre;
   HookList<BackwardHook> backward;
   ForwardWrapper wrapper;  // empty: none

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,38 @@ TEST(ForwardHooks, RunInOrderAndReplace) {
   // Forward() alone runs none.
   EXPECT_EQ(module.Forward(FromVector<float>({2}, {1})).Item<float>(), 6);
   EXPECT_EQ(order.size(), 3u);
+}
+
+TEST(ForwardHooks, ExitHooksRunHoweverThePassEnds) {
+  Triple module;
+  std::vector<std::string> order;
+  bool pre_throws = false, post_throws = false;
+  module.RegisterForwardPreHook([&](Module&, TensorList&) {
+    if (pre_throws) throw std::runtime_error("pre");
+  });
+  HookHandle handle = module.RegisterForwardExitHook([&](Module& m) {
+    EXPECT_EQ(&m, &module);
+    order.push_back("exit");
+  });
+  module.RegisterForwardHook([&](Module&, TensorSpan, TensorList&) {
+    order.push_back("post");
+    if (post_throws) throw std::runtime_error("post");
+  });
+  const Tensor x = FromVector<float>({2}, {1});
+  module(x);
+  EXPECT_THAT(order, ElementsAre("post", "exit"));
+  pre_throws = true;
+  EXPECT_THROW(module(x), std::runtime_error);
+  EXPECT_THAT(order, ElementsAre("post", "exit", "exit"));
+  pre_throws = false;
+  post_throws = true;
+  EXPECT_THROW(module(x), std::runtime_error);
+  EXPECT_THAT(order, ElementsAre("post", "exit", "exit", "post", "exit"));
+  EXPECT_THROW(module(Tensor()), Error);
+  EXPECT_EQ(order.size(), 6u);
+  handle.Remove();
+  EXPECT_THROW(module(Tensor()), Error);
+  EXPECT_EQ(order.size(), 6u);
 }
 
 TEST(ForwardHooks, CanBeRemovedAlsoByThemselves) {

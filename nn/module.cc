@@ -240,6 +240,9 @@ HookHandle Module::RegisterForwardPreHook(ForwardPreHook hook) {
 HookHandle Module::RegisterForwardHook(ForwardHook hook) {
   return hooks().forward.Add(std::move(hook));
 }
+HookHandle Module::RegisterForwardExitHook(ForwardExitHook hook) {
+  return hooks().forward_exit.Add(std::move(hook));
+}
 HookHandle Module::RegisterBackwardPreHook(BackwardPreHook hook) {
   return hooks().backward_pre.Add(std::move(hook));
 }
@@ -256,8 +259,27 @@ void Module::SetForwardWrapper(ForwardWrapper wrapper) {
   hooks().wrapper = std::move(wrapper);
 }
 
+namespace {
+
+class ExitHooksScope {
+ public:
+  ExitHooksScope(HookSet& hooks, Module& module) : hooks_(hooks), module_(module) {}
+  ~ExitHooksScope() {
+    if (!hooks_.forward_exit.empty()) hooks_.forward_exit.Run(module_);
+  }
+  ExitHooksScope(const ExitHooksScope&) = delete;
+  ExitHooksScope& operator=(const ExitHooksScope&) = delete;
+
+ private:
+  HookSet& hooks_;
+  Module& module_;
+};
+
+}  // namespace
+
 TensorList Module::CallWithHooks(TensorList inputs, const ForwardFunction& forward) {
   if (hooks_ == nullptr) return forward(inputs);
+  const ExitHooksScope exit_hooks(*hooks_, *this);
   hooks_->forward_pre.Run(*this, inputs);
   std::optional<BackwardHookCall> backward;
   if (hooks_->any_backward() && autograd::GradEnabled()) {

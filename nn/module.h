@@ -117,6 +117,7 @@ class Module {
   // ---- Hooks, run by operator() in the order of registration ----
   HookHandle RegisterForwardPreHook(ForwardPreHook hook);
   HookHandle RegisterForwardHook(ForwardHook hook);
+  HookHandle RegisterForwardExitHook(ForwardExitHook hook);
   HookHandle RegisterBackwardPreHook(BackwardPreHook hook);
   HookHandle RegisterBackwardHook(BackwardHook hook);
   // `wrapper` stands between operator() with its hooks and Forward(): hooks see one call, whatever

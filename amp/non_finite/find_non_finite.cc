@@ -55,15 +55,11 @@ class Watch {
     std::lock_guard<std::mutex> lock(mutex_);
     paths_[std::this_thread::get_id()].push_back(module);
   }
-  // Also leaves modules inside of it that an exception has left.
+  // Nothing when the module was not entered: an earlier pre-hook threw.
   void Leave(const std::string& module) {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::string>& path = paths_[std::this_thread::get_id()];
-    while (!path.empty()) {
-      const bool reached = path.back() == module;
-      path.pop_back();
-      if (reached) return;
-    }
+    if (!path.empty() && path.back() == module) path.pop_back();
   }
 
  private:
@@ -228,8 +224,9 @@ class PathHooks {
     for (const auto& [path, child] : module->NamedModules()) {
       handles_.push_back(child->RegisterForwardPreHook(
           [watch, path = path](nn::Module&, TensorList&) { watch->Enter(path); }));
-      handles_.push_back(child->RegisterForwardHook(
-          [watch, path = path](nn::Module&, TensorSpan, TensorList&) { watch->Leave(path); }));
+      // Not a forward hook: an exception ends a region that is computed again.
+      handles_.push_back(child->RegisterForwardExitHook(
+          [watch, path = path](nn::Module&) { watch->Leave(path); }));
     }
   }
   ~PathHooks() {

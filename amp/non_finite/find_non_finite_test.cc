@@ -92,6 +92,20 @@ TEST(FindNonFiniteTest, NamesTheFirstOpAndItsModule) {
   EXPECT_FALSE(FindNonFinite([&] { model({1, 2, 3}); }, model.model.get()).has_value());
 }
 
+// As the second run of a checkpointed region does, which ends by an exception.
+TEST(FindNonFiniteTest, AModuleThatAnExceptionLeftIsLeft) {
+  Model model;
+  const auto found = FindNonFinite(
+      [&] {
+        EXPECT_THROW((*model.model)(Ones({2, 7})), Error);
+        Log(Zeros({2}));
+      },
+      model.model.get());
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->name, "Log");
+  EXPECT_EQ(found->module, "");
+}
+
 TEST(FindNonFiniteTest, ParametersComeFirst) {
   Model model;
   model.log->unused = FromVector<float>({1, 2, 3, 4, static_cast<float>(kInf), 6}, {2, 3});

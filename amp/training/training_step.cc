@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/amp/non_finite/find_non_finite.h"
+#include "lockstep/amp/non_finite/first_non_finite.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
+#include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/nn/optim/clip.h"
@@ -70,7 +73,9 @@ struct TrainingStep::Window {
 
   std::vector<RandomStreams> generators;  // before each forward pass
   std::vector<Tensor> losses;             // without history
-  double waited_seconds = 0;              // in collectives
+  // The micro-batch that counts nothing and yet made gradients that are not finite.
+  std::optional<int64_t> spoilt_by;
+  double waited_seconds = 0;  // in collectives
 
   double Weight(int64_t index) const {
     return weights.empty() ? 1 : weights[static_cast<size_t>(index)];
@@ -81,10 +86,12 @@ struct TrainingStep::Window {
     if (weights.empty()) return 1 / static_cast<double>(count);
     return total_weight > 0 ? Weight(index) * ranks / total_weight : 0;
   }
-  // This rank's part of the mean loss. A loss that counts nothing is left out: it may be NaN.
+  double LossOf(int64_t index) const { return losses[static_cast<size_t>(index)].Item<double>(); }
+  // This rank's part of the mean loss. A loss that counts nothing is left out, because it may be
+  // NaN, unless that reached the gradients.
   double LossShare(int64_t index) const {
-    if (Weight(index) == 0) return 0;
-    return losses[static_cast<size_t>(index)].Item<double>() * Share(index);
+    if (Weight(index) == 0 && spoilt_by != index) return 0;
+    return LossOf(index) * (Weight(index) == 0 ? 1 : Share(index));
   }
 };
 
@@ -123,6 +130,8 @@ StepReport TrainingStep::RunWeighted(Forward forward, absl::Span<const double> w
     window.total_weight += weight;
   }
   window.total_weight = SumOverRanks(window.total_weight, window.waited_seconds);
+  Require(std::isfinite(window.total_weight), "the weights of all ranks add up to ",
+          window.total_weight, "; give smaller ones, in the same proportions");
   return RunWindow(forward, window);
 }
 
@@ -159,7 +168,20 @@ void TrainingStep::RunMicroBatch(Forward forward, Window& window) {
     loss = Mul(IsReducedFloat(loss.dtype()) ? To(loss, DType::kFloat32) : loss, share);
   }
   if (options_.scaler != nullptr) loss = options_.scaler->Scale(loss);
+  // 0 times the gradient of a mean over nothing may be NaN.
+  const bool may_spoil =
+      window.Weight(index) == 0 && !std::isfinite(window.LossOf(index)) && GradientsAreFinite();
   autograd::Backward(loss);
+  if (may_spoil && !GradientsAreFinite()) window.spoilt_by = index;
+}
+
+bool TrainingStep::GradientsAreFinite() const {
+  for (const ScheduledOptimizer& entry : options_.optimizers) {
+    for (const auto& [name, parameter] : entry.optimizer->parameters()) {
+      if (FinitenessOf(autograd::Grad(parameter)) != Finiteness::kFinite) return false;
+    }
+  }
+  return true;
 }
 
 Tensor TrainingStep::RunForward(Forward forward, int64_t index) const {
@@ -206,6 +228,8 @@ std::string TrainingStep::DescribeNonFiniteLoss(Forward forward, const Window& w
     return absl::StrCat(where, "; the same forward pass once more was finite");
   } catch (const Error& error) {
     return absl::StrCat(where, "; looking for where it begins failed: ", error.message());
+  } catch (const std::exception& error) {  // of `forward`
+    return absl::StrCat(where, "; looking for where it begins failed: ", error.what());
   }
 }
 

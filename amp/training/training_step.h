@@ -125,9 +125,11 @@ class TrainingStep {
   // The same for micro-batches that count differently: micro-batch i has the loss forward(i), a
   // mean over weights[i] things (tokens that are not padding). The gradient is that of the mean
   // over all of them, on all ranks, as if they had come in one batch. A weight of 0 gives a
-  // gradient of 0 (also where the loss, a mean over nothing, is NaN), and so does a window of
-  // nothing but such, whose loss is 0. Every rank calls it, with any number of micro-batches.
-  // Throws also InvalidArgument for weights that are negative or not finite, or none.
+  // gradient of 0, also where the loss is NaN (CrossEntropy over nothing), and so does a window of
+  // nothing but such, whose loss is 0. Where the gradient of such a loss is not finite either, as
+  // that of a sum divided by a count of 0, Run's error for losses is thrown: Clamp the count to 1.
+  // Every rank calls it, with any number of micro-batches. Throws also InvalidArgument for weights
+  // that are negative or not finite (nor is their sum), or none.
   StepReport RunWeighted(Forward forward, absl::Span<const double> weights);
 
   const TrainingStepOptions& options() const { return options_; }
@@ -138,6 +140,8 @@ class TrainingStep {
   StepReport RunWindow(Forward forward, Window& window);
   void RunMicroBatch(Forward forward, Window& window);
   Tensor RunForward(Forward forward, int64_t index) const;
+  // As far as they have come.
+  bool GradientsAreFinite() const;
   // Throws when it is not finite.
   double AgreeOnLoss(Forward forward, Window& window) const;
   [[noreturn]] void ThrowNonFiniteLoss(Forward forward, const Window& window, double loss) const;

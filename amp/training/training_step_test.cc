@@ -7,11 +7,13 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/amp/autocast.h"
@@ -186,6 +188,81 @@ TEST(TrainingStepTest, AWindowWithoutTokensGivesZeroAndNoNan) {
   EXPECT_NEAR(mixed.loss, alone, 1e-6);
   EXPECT_GT(seen[0], 0);
   EXPECT_EQ(seen[3], 0);
+}
+
+// 0 times a gradient that is NaN is NaN: not silently a parameter of NaN.
+TEST(TrainingStepTest, AMeanOverNothingWhoseGradientIsNanIsRefused) {
+  for (const bool scaled : {false, true}) {
+    OneVector model({1, 2});
+    GradScaler scaler;
+    TrainingStepOptions options = model.Options();
+    if (scaled) options.scaler = &scaler;
+    TrainingStep training(options);
+    const std::vector<double> before = model.w.ToVector<double>();
+    const auto forward = [&](int64_t i) {
+      const Tensor count = Full({}, i == 0 ? 0.0 : 2.0);
+      return Div(Mul(Sum(Mul(model.w, model.w)), count), count);
+    };
+    for (const std::vector<double>& weights : {std::vector<double>{0}, {0, 4}}) {
+      const Error error = ErrorOf([&] { training.RunWeighted(forward, weights); });
+      EXPECT_EQ(error.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(error.message(),
+                  HasSubstr(absl::StrCat("the loss is nan (micro-batch 0 of ", weights.size(),
+                                         "); it begins with op Div")));
+      EXPECT_EQ(model.w.ToVector<double>(), before);
+      EXPECT_EQ(scaler.scale(), 65536);
+    }
+    // As the error says nothing of: a count of at least 1.
+    const auto clamped = [&](int64_t i) {
+      const Tensor count = Full({}, i == 0 ? 0.0 : 2.0);
+      return Div(Mul(Sum(Mul(model.w, model.w)), count), Clamp(count, 1.0, 1e9));
+    };
+    EXPECT_TRUE(training.RunWeighted(clamped, {0, 4}).stepped);
+    EXPECT_THAT(model.seen, ElementsAre(2, 4));
+  }
+}
+
+// An overflow of one micro-batch is not blamed on another, which counts nothing.
+TEST(TrainingStepTest, AMeanOverNothingAfterAnOverflowIsASkip) {
+  OneVector model({1, 2, 3});
+  GradScaler scaler;
+  TrainingStepOptions options = model.Options();
+  options.scaler = &scaler;
+  TrainingStep training(options);
+  const StepReport report = training.RunWeighted(
+      [&](int64_t i) {
+        if (i == 0) return Mul(Sum(model.w), 1e36);
+        const Tensor logits = Reshape(model.w, {1, 3});
+        return CrossEntropy(logits, FromVector<int64_t>({-100}, {1}));
+      },
+      {1, 0});
+  EXPECT_TRUE(report.found_inf);
+  EXPECT_FALSE(report.stepped);
+}
+
+TEST(TrainingStepTest, WeightsWhoseSumIsNotFiniteAreRefused) {
+  OneVector model({1});
+  TrainingStep training(model.Options());
+  const Error error = ErrorOf([&] {
+    training.RunWeighted([&](int64_t) { return Sum(model.w); }, {1e308, 1e308});
+  });
+  EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("the weights of all ranks add up to inf"));
+}
+
+// Whatever the second forward pass throws, the error is that of the loss.
+TEST(TrainingStepTest, ASearchThatFailsDoesNotHideTheLoss) {
+  OneVector model({1});
+  TrainingStep training(model.Options());
+  int calls = 0;
+  const auto forward = [&](int64_t) {
+    if (++calls > 1) throw std::runtime_error("no more data");
+    return Mul(Sum(model.w), std::numeric_limits<double>::quiet_NaN());
+  };
+  EXPECT_THAT(
+      MessageOf([&] { training.Run(forward); }),
+      HasSubstr("the loss is nan (micro-batch 0 of 1); looking for where it begins failed: no "
+                "more data"));
 }
 
 // Field report: clipping acts on true gradients, and the divisor is the scale of that backward.

@@ -4,6 +4,7 @@
 // A checkpointed region is recomputed under the autocast it ran under, wherever the backward is:
 // the same ops in the same dtypes, and the same gradients, bit for bit.
 
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/op_policy.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::equivalence {
@@ -122,6 +125,64 @@ TEST(AutocastReplay, ABackwardInsideOfAScopeDoesNotLendIt) {
   }
   EXPECT_EQ(log.second[0], "Linear float32");
   EXPECT_EQ(Grad(p.w).ToVector<float>(), Grad(q.w).ToVector<float>());
+}
+
+// What a region casts once more goes with its second run: memory does not grow with the steps.
+TEST(AutocastReplay, StepsLeaveNothingBehind) {
+  const checkpoint::OpPolicy policies[] = {nullptr, checkpoint::SaveContractions()};
+  for (const checkpoint::OpPolicy& policy : policies) {
+    for (const bool scope_in_region : {false, true}) {
+      const Parameters p;
+      const checkpoint::CheckpointOptions options{.policy = policy};
+      const auto inner = [&](const Tensor& x) {
+        std::optional<amp::Autocast> scope;
+        if (scope_in_region) scope.emplace();
+        return Region(p, x, nullptr);
+      };
+      const auto outer = [&](const Tensor& x) { return checkpoint::Checkpoint(inner, x, options); };
+      std::vector<int64_t> bytes;
+      for (int step = 0; step < 4; ++step) {
+        Tensor loss;
+        {
+          const amp::Autocast autocast;
+          loss = Sum(outer(checkpoint::Checkpoint(outer, p.x, options)));
+        }
+        Backward(loss);
+        loss = Tensor();
+        bytes.push_back(GetMemoryStats(Cpu()).current_bytes);
+      }
+      EXPECT_EQ(bytes[3], bytes[1]) << scope_in_region << (policy != nullptr);
+    }
+  }
+}
+
+// A weight that the scope has cast before is cast in the second run only, and the input, a leaf
+// there, once for both uses; a policy that saves casts has those that the region calls.
+TEST(AutocastReplay, APolicyMaySaveCasts) {
+  const checkpoint::OpPolicy policies[] = {
+      nullptr, checkpoint::SaveOps({OpId::kCast}),
+      [](const checkpoint::OpContext&) { return checkpoint::OpDecision::kMustSave; },
+      [](const checkpoint::OpContext&) { return checkpoint::OpDecision::kPreferSave; }};
+  const auto train = [](bool checkpointed, const checkpoint::OpPolicy& policy) {
+    const Tensor w = SetRequiresGrad(Numbers({6, 6}, 0.031), true);
+    const Tensor x = SetRequiresGrad(Numbers({6, 6}, 0.09), true);
+    // The casts: of x, of the weight where it is not cast yet, and two that are written here.
+    const auto region = [&w](const Tensor& in) {
+      const Tensor y = To(Tanh(Linear(Linear(in, w) + Linear(in, w), w)), DType::kFloat32);
+      return Linear(Exp(To(Mul(y, y), DType::kBFloat16)), w);
+    };
+    std::vector<std::vector<float>> seen;
+    for (int step = 0; step < 3; ++step) {
+      const amp::Autocast autocast;
+      Tensor y = To(region(x), DType::kFloat32);  // the weight is cast from here on
+      y = checkpointed ? checkpoint::Checkpoint(region, y, {.policy = policy}) : region(y);
+      Backward(Sum(To(y, DType::kFloat32)));
+      for (const Tensor& leaf : {w, x}) seen.push_back(Grad(leaf).ToVector<float>());
+    }
+    return seen;
+  };
+  const auto plain = train(false, nullptr);
+  for (const checkpoint::OpPolicy& policy : policies) EXPECT_EQ(train(true, policy), plain);
 }
 
 }  // namespace
