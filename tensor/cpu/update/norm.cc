@@ -14,13 +14,13 @@
 
 #include "lockstep/tensor/cpu/kernels.h"
 #include "lockstep/tensor/cpu/pack.h"
-#include "lockstep/tensor/cpu/tensor_chunks.h"
+#include "lockstep/tensor/cpu/update/tensor_chunks.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/op_attributes.h"
 #include "lockstep/tensor/tensor_data.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tensor/cpu/norm.cc"
+#define HWY_TARGET_INCLUDE "tensor/cpu/update/norm.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "lockstep/tensor/cpu/vector_io-inl.h"

@@ -3,8 +3,8 @@
 //
 // One loop over all elements of a list of tensors, cut into chunks of a fixed size: many small
 // parameters cost one fork and join, and the borders depend on the sizes only.
-#ifndef LOCKSTEP_TENSOR_CPU_TENSOR_CHUNKS_H_
-#define LOCKSTEP_TENSOR_CPU_TENSOR_CHUNKS_H_
+#ifndef LOCKSTEP_TENSOR_CPU_UPDATE_TENSOR_CHUNKS_H_
+#define LOCKSTEP_TENSOR_CPU_UPDATE_TENSOR_CHUNKS_H_
 
 #include <cstdint>
 #include <vector>
@@ -36,4 +36,4 @@ inline std::vector<TensorChunk> MakeTensorChunks(TensorSpan tensors) {
 
 }  // namespace lockstep::cpu
 
-#endif  // LOCKSTEP_TENSOR_CPU_TENSOR_CHUNKS_H_
+#endif  // LOCKSTEP_TENSOR_CPU_UPDATE_TENSOR_CHUNKS_H_

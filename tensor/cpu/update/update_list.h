@@ -7,8 +7,8 @@
 //   list.Run(context, [&](const UpdateOperands& o, int64_t begin, int64_t count) { ... });
 //
 // A tensor whose elements do not lie in order is copied into workspace, and back after Run().
-#ifndef LOCKSTEP_TENSOR_CPU_UPDATE_LIST_H_
-#define LOCKSTEP_TENSOR_CPU_UPDATE_LIST_H_
+#ifndef LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_LIST_H_
+#define LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_LIST_H_
 
 #include <array>
 #include <cstddef>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "lockstep/tensor/cpu/pack.h"
-#include "lockstep/tensor/cpu/tensor_chunks.h"
+#include "lockstep/tensor/cpu/update/tensor_chunks.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/kernel.h"
 #include "lockstep/tensor/tensor.h"
@@ -88,4 +88,4 @@ class UpdateList {
 
 }  // namespace lockstep::cpu
 
-#endif  // LOCKSTEP_TENSOR_CPU_UPDATE_LIST_H_
+#endif  // LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_LIST_H_

@@ -18,15 +18,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "lockstep/tensor/cpu/update_list.h"
+#include "lockstep/tensor/cpu/update/update_list.h"
 #include "lockstep/tensor/dtype.h"
 
 // A toggle, not an include guard. See hwy/foreach_target.h.
-#if defined(LOCKSTEP_TENSOR_CPU_UPDATE_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef LOCKSTEP_TENSOR_CPU_UPDATE_VECTORS_INL_H_
-#undef LOCKSTEP_TENSOR_CPU_UPDATE_VECTORS_INL_H_
+#if defined(LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_VECTORS_INL_H_
+#undef LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_VECTORS_INL_H_
 #else
-#define LOCKSTEP_TENSOR_CPU_UPDATE_VECTORS_INL_H_
+#define LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_VECTORS_INL_H_
 #endif
 
 #include "hwy/highway.h"
@@ -112,4 +112,4 @@ void WithUpdateTypes(const UpdateOperands& o, int64_t begin, int64_t count, cons
 }  // namespace lockstep::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // LOCKSTEP_TENSOR_CPU_UPDATE_VECTORS_INL_H_
+#endif  // LOCKSTEP_TENSOR_CPU_UPDATE_UPDATE_VECTORS_INL_H_

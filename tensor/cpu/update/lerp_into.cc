@@ -9,13 +9,13 @@
 
 #include "absl/types/span.h"
 #include "lockstep/tensor/cpu/kernels.h"
-#include "lockstep/tensor/cpu/update_list.h"
+#include "lockstep/tensor/cpu/update/update_list.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tensor/cpu/lerp_into.cc"
+#define HWY_TARGET_INCLUDE "tensor/cpu/update/lerp_into.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "lockstep/tensor/cpu/update_vectors-inl.h"
+#include "lockstep/tensor/cpu/update/update_vectors-inl.h"
 #include "lockstep/tensor/cpu/vector_io-inl.h"
 
 HWY_BEFORE_NAMESPACE();

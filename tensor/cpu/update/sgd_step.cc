@@ -8,14 +8,14 @@
 
 #include "absl/types/span.h"
 #include "lockstep/tensor/cpu/kernels.h"
-#include "lockstep/tensor/cpu/update_list.h"
+#include "lockstep/tensor/cpu/update/update_list.h"
 #include "lockstep/tensor/op_attributes.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tensor/cpu/sgd_step.cc"
+#define HWY_TARGET_INCLUDE "tensor/cpu/update/sgd_step.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "lockstep/tensor/cpu/update_vectors-inl.h"
+#include "lockstep/tensor/cpu/update/update_vectors-inl.h"
 #include "lockstep/tensor/cpu/vector_io-inl.h"
 
 #ifndef LOCKSTEP_TENSOR_CPU_SGD_STEP_CC_
