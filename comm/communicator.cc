@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/tensor_memory.h"
 
@@ -184,6 +186,56 @@ Work Communicator::ReduceScatter(const Tensor& input, const Tensor& output,
 
 Work Communicator::Barrier(const BarrierOptions& options) {
   return Issue(MakeCollective(CollectiveId::kBarrier, {}, {}, 0, options.timeout));
+}
+
+Collective Communicator::MakeTransfer(CollectiveId id, const Tensor& tensor, int peer, int64_t tag,
+                                      std::optional<absl::Duration> timeout) const {
+  const absl::string_view call = CollectiveName(id);
+  const bool sends = id == CollectiveId::kSend;
+  CheckDefined(call, "the tensor", tensor);
+  CheckDevice(call, tensor);
+  if (peer < 0 || peer >= size_) {
+    throw InvalidArgumentError(absl::StrCat(call, ": peer ", peer, " is not in [0, ", size_,
+                                            "), the ranks of group \"", group_name_, "\""));
+  }
+  if (!sends) CheckWritable(call, tensor);
+  Collective transfer = MakeCollective(id, sends ? tensor : Tensor(), sends ? Tensor() : tensor,
+                                       tensor.numel(), timeout);
+  transfer.signature.dtype = tensor.dtype();
+  transfer.signature.peer = peer;
+  transfer.signature.tag = tag;
+  return transfer;
+}
+
+Work Communicator::Send(const Tensor& tensor, int peer, const TransferOptions& options) {
+  return Issue(MakeTransfer(CollectiveId::kSend, tensor, peer, options.tag, options.timeout));
+}
+
+Work Communicator::Recv(const Tensor& tensor, int peer, const TransferOptions& options) {
+  return Issue(MakeTransfer(CollectiveId::kRecv, tensor, peer, options.tag, options.timeout));
+}
+
+Work Communicator::Batch(absl::Span<const Transfer> transfers,
+                         std::optional<absl::Duration> timeout) {
+  std::vector<Collective> calls;
+  for (const Transfer& t : transfers) {
+    const CollectiveId id = t.sends ? CollectiveId::kSend : CollectiveId::kRecv;
+    calls.push_back(MakeTransfer(id, t.tensor, t.peer, t.tag, timeout));
+  }
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    for (size_t j = 0; j < transfers.size(); ++j) {
+      const bool written = !transfers[i].sends && i != j;
+      if (written && RangeOf(transfers[i].tensor).Overlaps(RangeOf(transfers[j].tensor))) {
+        throw InvalidArgumentError(
+            absl::StrCat("Batch: ", calls[i].signature.ToString(), ", transfer ", i, ", and ",
+                         calls[j].signature.ToString(), ", transfer ", j,
+                         ", share memory: receive into a ", "tensor of its own"));
+      }
+    }
+  }
+  std::vector<Work> works;
+  for (Collective& call : calls) works.push_back(Issue(std::move(call)));
+  return Work::All(std::move(works));
 }
 
 }  // namespace lockstep::comm

@@ -10,7 +10,8 @@
 // Contract of every collective:
 //
 // * All ranks of a group issue the same collectives in the same order (each from one thread, or
-//   with an order of their own making). Different groups are independent of each other.
+//   with an order of their own making). Different groups are independent of each other, and so are
+//   a group's collectives and its point-to-point transfers.
 // * A call validates its arguments, queues the collective and returns a Work; the group's
 //   communication thread (CPU) or stream (CUDA) runs the collectives in order. Until the work has
 //   been waited for, inputs must not be written and outputs neither read nor written.
@@ -32,46 +33,20 @@
 #define LOCKSTEP_COMM_COMMUNICATOR_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/signature.h"
+#include "absl/types/span.h"
+#include "lockstep/comm/collective.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/storage.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::comm {
-
-// `timeout` absent: the group's. It runs from the moment the collective starts on this rank.
-struct AllReduceOptions {
-  ReduceOp op = ReduceOp::kSum;
-  std::optional<absl::Duration> timeout = {};
-};
-struct BroadcastOptions {
-  int root = 0;
-  std::optional<absl::Duration> timeout = {};
-};
-struct AllGatherOptions {
-  std::optional<absl::Duration> timeout = {};
-};
-struct ReduceScatterOptions {
-  ReduceOp op = ReduceOp::kSum;
-  std::optional<absl::Duration> timeout = {};
-};
-struct BarrierOptions {
-  std::optional<absl::Duration> timeout = {};
-};
-
-// A validated collective on its way to a backend.
-struct Collective {
-  Signature signature;
-  Tensor input;   // undefined for Barrier, and for Broadcast on ranks other than the root
-  Tensor output;  // undefined for Barrier; the same tensor as `input` when in place
-  absl::Duration timeout;
-};
 
 // Thread-safe. Destroying a communicator fails what is pending and tells the peers that this rank
 // has left: wait for works first.
@@ -107,6 +82,29 @@ class Communicator {
   // Completes when every rank has issued it.
   Work Barrier(const BarrierOptions& options = {});
 
+  // Hands `tensor` to rank `peer`, which receives it by a Recv of the same dtype, count and tag.
+  // The n-th Send to a rank meets the n-th Recv there from this rank; nothing else orders
+  // transfers, so that none holds up another pair's, or a collective. Complete when the peer has
+  // taken the data: a Send that nobody receives ends at its deadline. `peer` may be this rank
+  // itself, if the Recv is issued before the Send is waited for. Calls that do not fit are
+  // InvalidArgument on both ends and put the group into the error state. Up to 16 KiB go through
+  // the control block; more is copied once, by the receiver (where it cannot read the sender's
+  // memory, twice, in pieces).
+  Work Send(const Tensor& tensor, int peer, const TransferOptions& options = {});
+  Work Recv(const Tensor& tensor, int peer, const TransferOptions& options = {});
+  // Several transfers as one work, which is complete when all are and throws the first's error that
+  // failed. Issued in the order given, after all have been validated. What is received must share
+  // no memory with another tensor of the batch. A ring, in which every rank sends to the next:
+  //
+  //   world->Batch({Transfer::Send(mine, (rank + 1) % size),
+  //                 Transfer::Recv(theirs, (rank + size - 1) % size)}).Wait();
+  Work Batch(absl::Span<const Transfer> transfers,
+             std::optional<absl::Duration> timeout = std::nullopt);
+  Work Batch(std::initializer_list<Transfer> transfers,
+             std::optional<absl::Duration> timeout = std::nullopt) {
+    return Batch(absl::MakeConstSpan(transfers.begin(), transfers.size()), timeout);
+  }
+
   // Memory that peers reach without a copy (shared memory; pinned by the NIC or GPU elsewhere),
   // uninitialised and aligned to kStorageAlignment: the fast path of every collective for more than
   // a few kilobytes. Use FromStorage() to see it as tensors. It may outlive the communicator.
@@ -118,7 +116,7 @@ class Communicator {
   // later calls throw. Never blocks.
   virtual void Abort(absl::string_view reason) = 0;
 
-  // Collectives issued on this rank so far; the sequence number of the next one.
+  // Collectives (not transfers) issued on this rank so far; the sequence number of the next one.
   virtual int64_t sequence() const = 0;
 
   // "shm", "gloo", "nccl".
@@ -128,7 +126,8 @@ class Communicator {
   // `timeout` must be positive, `rank` in [0, size). Throws InvalidArgument.
   Communicator(int rank, int size, std::string group_name, absl::Duration timeout);
 
-  // Queues a collective. Takes the next sequence number. Throws the group's error.
+  // Queues a collective, which takes the next sequence number, or a transfer (Send, Recv), which
+  // does not. Throws the group's error.
   virtual Work Issue(Collective collective) = 0;
   // Throws InvalidArgument unless the backend can reach `tensor`'s memory.
   virtual void CheckDevice(absl::string_view call, const Tensor& tensor) const = 0;
@@ -136,6 +135,8 @@ class Communicator {
  private:
   Collective MakeCollective(CollectiveId id, const Tensor& input, const Tensor& output,
                             int64_t count, std::optional<absl::Duration> timeout) const;
+  Collective MakeTransfer(CollectiveId id, const Tensor& tensor, int peer, int64_t tag,
+                          std::optional<absl::Duration> timeout) const;
 
   int rank_;
   int size_;

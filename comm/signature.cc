@@ -67,6 +67,10 @@ std::string Signature::ToString() const {
   if (op != CollectiveId::kBarrier) absl::StrAppend(&text, DTypeName(dtype), " x ", count);
   if (reduces) absl::StrAppend(&text, ", ", ReduceOpName(reduce_op));
   if (root >= 0) absl::StrAppend(&text, ", root ", root);
+  if (peer >= 0) {
+    absl::StrAppend(&text, op == CollectiveId::kSend ? ", to rank " : ", from rank ", peer);
+  }
+  if (tag != 0) absl::StrAppend(&text, ", tag ", tag);
   return absl::StrCat(text, ")");
 }
 

@@ -51,13 +51,16 @@ void CheckReduceOp(absl::string_view call, ReduceOp op, DType dtype);
 // Fixed layout: written into memory that processes share.
 struct Signature {
   int64_t count = 0;  // elements: of the tensor; for AllGather and ReduceScatter of one rank's part
+  int64_t tag = 0;    // of Send and Recv
   int32_t root = -1;  // -1: has none
+  int32_t peer = -1;  // of Send and Recv
   CollectiveId op = CollectiveId::kBarrier;
   DType dtype = DType::kUInt8;
   ReduceOp reduce_op = ReduceOp::kSum;
   bool reduces = false;  // whether reduce_op means anything
 
-  // "AllReduce(float32 x 5, sum)", "Broadcast(int64 x 3, root 1)", "Barrier()".
+  // "AllReduce(float32 x 5, sum)", "Broadcast(int64 x 3, root 1)", "Barrier()",
+  // "Send(float32 x 5, to rank 1, tag 7)".
   std::string ToString() const;
 
   friend bool operator==(const Signature&, const Signature&) = default;

@@ -61,6 +61,11 @@ TEST(SignatureTest, Text) {
   EXPECT_EQ(signature.ToString(), "AllReduce(float32 x 5, average)");
   signature = {.count = 3, .root = 1, .op = CollectiveId::kBroadcast, .dtype = DType::kInt64};
   EXPECT_EQ(signature.ToString(), "Broadcast(int64 x 3, root 1)");
+  signature = {.count = 3, .peer = 2, .op = CollectiveId::kSend, .dtype = DType::kInt64};
+  EXPECT_EQ(signature.ToString(), "Send(int64 x 3, to rank 2)");
+  signature.op = CollectiveId::kRecv;
+  signature.tag = 7;
+  EXPECT_EQ(signature.ToString(), "Recv(int64 x 3, from rank 2, tag 7)");
 }
 
 TEST(SignatureTest, AnyDifferenceShows) {

@@ -40,6 +40,10 @@ class Work {
   Work() = default;
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
 
+  // A work that is complete when all of `works` are. Its Wait() waits for each, and then throws the
+  // error of the first of them that failed.
+  static Work All(std::vector<Work> works);
+
   // Returns when the result may be used. Rethrows what the communication thread met, every time it
   // is called: an Error whose message names the op, rank, group and sequence number. After a
   // failure the contents of the outputs are undefined.

@@ -34,11 +34,17 @@ void RankMain(comm::RankContext& context) {
   world->AllGather(FromVector<float>({mine}, {1}), all).Wait();
   world->Barrier().Wait();
 
+  const int next = (world->rank() + 1) % world->size();
+  const int last = (world->rank() + world->size() - 1) % world->size();
+  Tensor theirs = Empty({3});
+  world->Batch({comm::Transfer::Send(values, next), comm::Transfer::Recv(theirs, last)}).Wait();
+
   RefPtr<Storage> storage = world->Allocate(1 << 20);
   Tensor fast = FromStorage(storage, {1 << 18}, DType::kFloat32);
   world->Broadcast(fast, {.root = 0}).Wait();
 
-  if (all.Item<float>({2, 0}) != 2 || values.Item<float>({1}) != 10) {
+  if (all.Item<float>({2, 0}) != 2 || values.Item<float>({1}) != 10 ||
+      theirs.Item<float>({1}) != 10) {
     throw InternalError("wrong values");
   }
 }

@@ -95,8 +95,7 @@ void Algorithms::RunInline() {
         Copy(output_ + peer * bytes, member_.inline_data(peer), bytes);
       }
       return;
-    case CollectiveId::kBarrier:
-    case CollectiveId::kCount:
+    default:  // Barrier; transfers do not come here
       return;
   }
 }
@@ -141,8 +140,7 @@ void Algorithms::RunShared() {
       if (!reachable) return ReduceScatterStaged();
       ReduceInputs(rank * signature_.count, signature_.count, output_);
       return MeetAtEnd();
-    case CollectiveId::kBarrier:
-    case CollectiveId::kCount:
+    default:  // Barrier; transfers do not come here
       return;
   }
 }

@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/collective.h"
 #include "lockstep/comm/shm/member.h"
 #include "lockstep/comm/shm/peer_memory.h"
 

@@ -208,8 +208,17 @@ void Member::Leave() {
   WakeEverybody();
 }
 
+void Member::Ring(int peer) {
+  RankCell& cell = control_.rank(peer);
+  cell.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (cell.bell_sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(cell.bell);
+}
+
 void Member::WakeEverybody() {
-  for (int r = 0; r < size(); ++r) FutexWakeAll(control_.rank(r).progress);
+  for (int r = 0; r < size(); ++r) {
+    FutexWakeAll(control_.rank(r).progress);
+    Ring(r);
+  }
 }
 
 }  // namespace lockstep::comm::shm

@@ -35,10 +35,11 @@ class Liveness {
   virtual bool IsGone(int rank) = 0;
 };
 
-// Used by the communication thread, but for Fail, Failed, ThrowFailure and Stop, which any thread
-// may call. Waiting throws DeadlineExceeded (naming the ranks that are missing), Unavailable
-// (naming a rank that died or left), Aborted (after Stop), InvalidArgument (ranks disagree), or
-// whatever another rank failed with; all but Stop put the group into the error state.
+// Used by the communication thread, but for Fail, FailUnreachable, Failed, ThrowFailure, Stop,
+// Stopped, Ring and GoneText, which any thread may call. Waiting throws DeadlineExceeded (naming
+// the ranks that are missing), Unavailable (naming a rank that died or left), Aborted (after Stop),
+// InvalidArgument (ranks disagree), or whatever another rank failed with; all but Stop put the
+// group into the error state.
 class Member {
  public:
   // `liveness` may be null: peers then only leave in order.
@@ -46,6 +47,7 @@ class Member {
 
   int rank() const { return rank_; }
   int size() const { return control_.size(); }
+  const std::string& group_name() const { return group_name_; }
   const ControlBlock& control() const { return control_; }
 
   // Starts a collective. The deadline runs from here.
@@ -76,8 +78,13 @@ class Member {
   [[noreturn]] void ThrowFailure() const;
   // Ends this rank's waiting with Aborted.
   void Stop() { stopping_.store(true, std::memory_order_release); }
+  bool Stopped() const { return stopping_.load(std::memory_order_acquire); }
   // Tells the peers that this rank takes no further part.
   void Leave();
+  // Wakes the transfers of `peer`.
+  void Ring(int peer);
+  // "rank 2 has died (...)", "rank 2 has left (...)", or "".
+  std::string GoneText(int peer);
 
   Deadline deadline() const { return deadline_; }
 
@@ -86,8 +93,6 @@ class Member {
   void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
   void Sleep(int peer, uint32_t step);
   void CheckPeers(uint32_t step);
-  // "rank 2 has died (...)", "rank 2 has left (...)", or "".
-  std::string GoneText(int peer);
   void CompareArrivedPosts(uint32_t step);
   [[noreturn]] void FailAndThrow(absl::StatusCode code, const std::string& text);
   void WakeEverybody();

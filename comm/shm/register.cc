@@ -43,11 +43,12 @@ GroupParts MakeThreadParts(const ProcessGroupOptions& options, const std::string
   const std::shared_ptr<ThreadGroup> group = store.Share<ThreadGroup>(
       key, [&] { return std::make_shared<ThreadGroup>(options.world_size); });
   GroupParts parts;
+  parts.may_spin = MaySpin(options);
   parts.control_memory = group;
   parts.memory = std::make_unique<ThreadMemory>(
       group, options.rank, options.peer_memory_access == PeerMemoryAccess::kStaged);
   parts.member = std::make_unique<Member>(group->control(), options.rank, options.group_name,
-                                          nullptr, MaySpin(options));
+                                          nullptr, parts.may_spin);
   return parts;
 }
 
@@ -111,11 +112,12 @@ std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& opt
   auto memory = std::make_unique<ProcessMemory>(meeting.links, options.rank);
   auto control = std::make_shared<Mapping>(std::move(meeting.control));
   GroupParts parts;
+  parts.may_spin = MaySpin(options);
   parts.control_memory = control;
   parts.liveness = meeting.links;
   parts.member =
       std::make_unique<Member>(ControlBlock(control->data(), options.world_size), options.rank,
-                               options.group_name, meeting.links.get(), MaySpin(options));
+                               options.group_name, meeting.links.get(), parts.may_spin);
   Assemble(*parts.member, options, deadline);
   ProbeDirectReads(*parts.member, *memory, options);
   parts.memory = std::move(memory);

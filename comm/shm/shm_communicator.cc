@@ -49,7 +49,9 @@ ShmCommunicator::ShmCommunicator(const ProcessGroupOptions& options, GroupParts 
     : Communicator(options.rank, options.world_size, options.group_name, options.timeout),
       store_(options.store),
       parts_(std::move(parts)),
-      algorithms_(parts_.member.get(), parts_.memory.get()) {
+      algorithms_(parts_.member.get(), parts_.memory.get()),
+      transfers_(
+          std::make_unique<Transfers>(parts_.member.get(), parts_.memory.get(), parts_.may_spin)) {
   thread_ = std::thread([this] { RunQueue(); });
 }
 
@@ -62,6 +64,7 @@ ShmCommunicator::~ShmCommunicator() {
     changed_.notify_one();
   }
   thread_.join();
+  transfers_.reset();
 }
 
 RefPtr<Storage> ShmCommunicator::Allocate(int64_t bytes, MemoryCategory category) {
@@ -131,11 +134,33 @@ Work ShmCommunicator::Issue(Collective collective) {
   task.collective = std::move(collective);
   task.observer = CurrentThreadState().observer;
   const std::shared_ptr<PendingWork> work = task.work;
+  if (task.collective.signature.peer >= 0) {
+    StartTransfer(std::move(task));
+    return Work(work);
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   task.sequence = next_sequence_++;
   queue_.push_back(std::move(task));
   changed_.notify_one();
   return Work(work);
+}
+
+void ShmCommunicator::StartTransfer(Task task) {
+  const Collective& transfer = task.collective;
+  const Signature signature = transfer.signature;
+  const Tensor tensor = signature.op == CollectiveId::kSend ? transfer.input : transfer.output;
+  const absl::Duration timeout = transfer.timeout;
+  const int64_t start_ns = task.observer ? MonotonicNanoseconds() : 0;
+  const auto done = [signature, tensor, start_ns, unpack_to = task.unpack_to, work = task.work,
+                     observer = task.observer](std::optional<Error> error) {
+    if (!error.has_value() && unpack_to.defined()) Unpack(tensor, unpack_to);
+    if (observer != nullptr) {
+      observer->OnSpan({SpanKind::kCommunication, CollectiveName(signature.op), start_ns,
+                        MonotonicNanoseconds(), 0, tensor.bytes()});
+    }
+    work->Complete(std::move(error));
+  };
+  transfers_->Start(signature, tensor, timeout, done);
 }
 
 void ShmCommunicator::RunQueue() {

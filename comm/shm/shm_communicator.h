@@ -25,6 +25,7 @@
 #include "lockstep/comm/shm/algorithms.h"
 #include "lockstep/comm/shm/member.h"
 #include "lockstep/comm/shm/peer_memory.h"
+#include "lockstep/comm/shm/transfers.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/span_observer.h"
 
@@ -36,6 +37,7 @@ struct GroupParts {
   std::shared_ptr<Liveness> liveness;    // null for threads
   std::unique_ptr<PeerMemory> memory;
   std::unique_ptr<Member> member;
+  bool may_spin = false;
 };
 
 class ShmCommunicator final : public Communicator {
@@ -67,10 +69,12 @@ class ShmCommunicator final : public Communicator {
   void RunTask(Task& task);
   // What went wrong, if anything.
   std::optional<Error> RunCollective(const Task& task);
+  void StartTransfer(Task task);
 
   std::shared_ptr<Store> store_;  // rank 0 may be serving it
   GroupParts parts_;
   Algorithms algorithms_;
+  std::unique_ptr<Transfers> transfers_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,0 +1,71 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What can be said about a collective: the options of each, and the validated call on its way to a
+// backend. comm/communicator.h has the calls.
+#ifndef LOCKSTEP_COMM_COLLECTIVE_H_
+#define LOCKSTEP_COMM_COLLECTIVE_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "lockstep/comm/signature.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::comm {
+
+// `timeout` absent: the group's. It runs from the moment the collective starts on this rank; for a
+// transfer, from the moment it is the oldest of its pair and direction.
+struct AllReduceOptions {
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<absl::Duration> timeout = {};
+};
+struct BroadcastOptions {
+  int root = 0;
+  std::optional<absl::Duration> timeout = {};
+};
+struct AllGatherOptions {
+  std::optional<absl::Duration> timeout = {};
+};
+struct ReduceScatterOptions {
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<absl::Duration> timeout = {};
+};
+struct BarrierOptions {
+  std::optional<absl::Duration> timeout = {};
+};
+struct TransferOptions {
+  // Compared, not selected by: transfers of a pair meet in order, and their tags must agree. The
+  // number of a micro-batch makes a slip of the order an error instead of wrong data.
+  int64_t tag = 0;
+  std::optional<absl::Duration> timeout = {};
+};
+
+// One of Communicator::Batch.
+struct Transfer {
+  bool sends = true;
+  Tensor tensor;
+  int peer = 0;
+  int64_t tag = 0;
+
+  static Transfer Send(Tensor tensor, int peer, int64_t tag = 0) {
+    return {true, std::move(tensor), peer, tag};
+  }
+  static Transfer Recv(Tensor tensor, int peer, int64_t tag = 0) {
+    return {false, std::move(tensor), peer, tag};
+  }
+};
+
+// A validated collective on its way to a backend.
+struct Collective {
+  Signature signature;
+  Tensor input;   // undefined for Barrier, Recv, and for Broadcast on ranks other than the root
+  Tensor output;  // undefined for Barrier and Send; the same tensor as `input` when in place
+  absl::Duration timeout;
+};
+
+}  // namespace lockstep::comm
+
+#endif  // LOCKSTEP_COMM_COLLECTIVE_H_
