@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "lockstep/comm/signature.h"
@@ -18,8 +19,18 @@ namespace lockstep::comm {
 
 // `timeout` absent: the group's. It runs from the moment the collective starts on this rank; for a
 // transfer, from the moment it is the oldest of its pair and direction.
+// `factor`: of ReduceOp::kPreMultipliedSum, the same on all ranks.
+// `counts`: the elements of each rank's part, the same W numbers on all ranks, 0 allowed. Empty:
+// the parts are equal.
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::kSum;
+  double factor = 1;
+  std::optional<absl::Duration> timeout = {};
+};
+struct ReduceOptions {
+  int root = 0;
+  ReduceOp op = ReduceOp::kSum;
+  double factor = 1;
   std::optional<absl::Duration> timeout = {};
 };
 struct BroadcastOptions {
@@ -27,10 +38,30 @@ struct BroadcastOptions {
   std::optional<absl::Duration> timeout = {};
 };
 struct AllGatherOptions {
+  std::vector<int64_t> counts = {};
   std::optional<absl::Duration> timeout = {};
 };
 struct ReduceScatterOptions {
   ReduceOp op = ReduceOp::kSum;
+  double factor = 1;
+  std::vector<int64_t> counts = {};
+  std::optional<absl::Duration> timeout = {};
+};
+struct GatherOptions {
+  int root = 0;
+  std::vector<int64_t> counts = {};
+  std::optional<absl::Duration> timeout = {};
+};
+struct ScatterOptions {
+  int root = 0;
+  std::vector<int64_t> counts = {};
+  std::optional<absl::Duration> timeout = {};
+};
+struct AllToAllOptions {
+  // What this rank sends to each rank and receives from each: both, or neither. What rank a sends
+  // to rank b is what b receives from a.
+  std::vector<int64_t> send_counts = {};
+  std::vector<int64_t> receive_counts = {};
   std::optional<absl::Duration> timeout = {};
 };
 struct BarrierOptions {
@@ -61,9 +92,11 @@ struct Transfer {
 // A validated collective on its way to a backend.
 struct Collective {
   Signature signature;
-  Tensor input;   // undefined for Barrier, Recv, and for Broadcast on ranks other than the root
-  Tensor output;  // undefined for Barrier and Send; the same tensor as `input` when in place
+  Tensor input;   // undefined where a rank only receives: Recv, Broadcast and Scatter off the root
+  Tensor output;  // undefined where a rank only sends; the same tensor as `input` when in place
   absl::Duration timeout;
+  // Uneven: W counts; for AllToAll those sent and then those received.
+  std::vector<int64_t> counts;
 };
 
 }  // namespace lockstep::comm

@@ -15,15 +15,16 @@
 // * A call validates its arguments, queues the collective and returns a Work; the group's
 //   communication thread (CPU) or stream (CUDA) runs the collectives in order. Until the work has
 //   been waited for, inputs must not be written and outputs neither read nor written.
-// * Signatures (op, dtype, count, root, reduce op) are compared on every call. A difference, a rank
+// * Signatures (op, dtype, counts, root, reduction) are compared on every call. A difference, a
+// rank
 //   that does not come before the deadline, or a rank that dies is an Error from Wait() on every
 //   other rank, naming ranks, group, sequence number and calls. The group is then in the error
 //   state: what is pending fails, and later calls throw at once. A new group can be made.
 // * Tensors may be strided: they are copied in and out. A tensor that is written must not overlap
 //   itself (expanded). Tensors without elements move nothing but take part in the sequence.
-// * An output may be the input itself (in place) or, for AllGather and ReduceScatter, the input may
-//   be this rank's part of the output, or the output this rank's part of the input. Other overlaps
-//   are refused.
+// * An output may be the input itself (in place: AllReduce, Reduce); for AllGather and Gather, the
+//   input may be this rank's part of the output; for ReduceScatter and Scatter, the output this
+//   rank's part of the input. Other overlaps are refused.
 //
 // Throws, from the call itself: InvalidArgument (tensors undefined, on devices the backend does not
 // serve, of differing dtypes or counts; root out of range; reduction undefined for the dtype), and
@@ -37,6 +38,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -47,6 +49,17 @@
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::comm {
+
+// What a rank has done in a group so far.
+struct Traffic {
+  // Times that it told its peers how far it has come, and pieces that it sent.
+  int64_t messages = 0;
+  // From the memory of peers, reduced on the way or not; what went through the control block counts
+  // when it is read.
+  int64_t bytes_received = 0;
+  // Into the memory of peers.
+  int64_t bytes_sent = 0;
+};
 
 // Thread-safe. Destroying a communicator fails what is pending and tells the peers that this rank
 // has left: wait for works first.
@@ -70,14 +83,27 @@ class Communicator {
   // `tensor` becomes the root's.
   Work Broadcast(const Tensor& tensor, const BroadcastOptions& options = {});
 
+  // `tensor` becomes, on the root only, the reduction over all ranks; or, on the root, `output`,
+  // which is undefined elsewhere.
+  Work Reduce(const Tensor& tensor, const ReduceOptions& options = {});
+  Work Reduce(const Tensor& input, const Tensor& output, const ReduceOptions& options = {});
+
   // `output` (W times input's count, any shape) becomes the inputs of ranks 0, 1, ... in row-major
-  // order.
+  // order. With `counts`, `input` has counts[rank()] elements and `output` their sum.
   Work AllGather(const Tensor& input, const Tensor& output, const AllGatherOptions& options = {});
+  // The same on the root only; `output` is undefined elsewhere.
+  Work Gather(const Tensor& input, const Tensor& output, const GatherOptions& options = {});
 
   // `input` (W times output's count, any shape) is cut into W equal parts in row-major order;
-  // `output` becomes the reduction of all ranks' part rank().
+  // `output` becomes the reduction of all ranks' part rank(). With `counts`, the parts have these
+  // sizes.
   Work ReduceScatter(const Tensor& input, const Tensor& output,
                      const ReduceScatterOptions& options = {});
+  // `output` becomes part rank() of the root's `input`, which is undefined elsewhere.
+  Work Scatter(const Tensor& input, const Tensor& output, const ScatterOptions& options = {});
+
+  // Part b of rank a's `input` becomes part a of rank b's `output`. The tensors share no memory.
+  Work AllToAll(const Tensor& input, const Tensor& output, const AllToAllOptions& options = {});
 
   // Completes when every rank has issued it.
   Work Barrier(const BarrierOptions& options = {});
@@ -119,6 +145,9 @@ class Communicator {
   // Collectives (not transfers) issued on this rank so far; the sequence number of the next one.
   virtual int64_t sequence() const = 0;
 
+  // Of the collectives and transfers that are complete on this rank. docs/comm.md has the formulas.
+  virtual Traffic traffic() const = 0;
+
   // "shm", "gloo", "nccl".
   virtual absl::string_view backend() const = 0;
 
@@ -135,6 +164,14 @@ class Communicator {
  private:
   Collective MakeCollective(CollectiveId id, const Tensor& input, const Tensor& output,
                             int64_t count, std::optional<absl::Duration> timeout) const;
+  // Throws InvalidArgument.
+  void CheckRoot(absl::string_view call, int root) const;
+  // Checks a collective of which one tensor is made of W parts: `part` is this rank's, `whole` all
+  // of them. Either may be undefined where the rank does not have it. Sets counts and signature.
+  void SetParts(Collective* collective, const Tensor& part, absl::string_view part_name,
+                const Tensor& whole, absl::string_view whole_name,
+                const std::vector<int64_t>& counts) const;
+  void SetReduction(Collective* collective, ReduceOp op, double factor) const;
   Collective MakeTransfer(CollectiveId id, const Tensor& tensor, int peer, int64_t tag,
                           std::optional<absl::Duration> timeout) const;
 

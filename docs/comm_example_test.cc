@@ -34,6 +34,12 @@ void RankMain(comm::RankContext& context) {
   world->AllGather(FromVector<float>({mine}, {1}), all).Wait();
   world->Barrier().Wait();
 
+  const std::vector<int64_t> counts = {2, 0, 1};
+  const int64_t count = counts[static_cast<size_t>(world->rank())];
+  Tensor part = FromVector<float>(std::vector<float>(count, 1), {count});
+  Tensor parts = Empty({3});
+  world->AllGather(part, parts, {.counts = counts}).Wait();
+
   const int next = (world->rank() + 1) % world->size();
   const int last = (world->rank() + world->size() - 1) % world->size();
   Tensor theirs = Empty({3});
@@ -43,8 +49,8 @@ void RankMain(comm::RankContext& context) {
   Tensor fast = FromStorage(storage, {1 << 18}, DType::kFloat32);
   world->Broadcast(fast, {.root = 0}).Wait();
 
-  if (all.Item<float>({2, 0}) != 2 || values.Item<float>({1}) != 10 ||
-      theirs.Item<float>({1}) != 10) {
+  if (all.Item<float>({2, 0}) != 2 || parts.Item<float>({2}) != 1 ||
+      values.Item<float>({1}) != 10 || theirs.Item<float>({1}) != 10) {
     throw InternalError("wrong values");
   }
 }

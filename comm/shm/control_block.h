@@ -39,6 +39,7 @@ struct Post {
   Signature signature;
   BufferDescriptor input;
   BufferDescriptor output;
+  bool inlined = false;        // this rank's input is in its inline data
   uint64_t messages_sent = 0;  // to each peer, so far: process_memory.h
 };
 
@@ -90,7 +91,8 @@ class ControlBlock {
   ControlBlock(void* memory, int size) : memory_(static_cast<char*>(memory)), size_(size) {}
 
   static int64_t Bytes(int size) {
-    return ChannelOffset(size) + int64_t{size} * size * static_cast<int64_t>(sizeof(Channel));
+    return CountsOffset(size) +
+           int64_t{2} * size * CountsPerSlot(size) * static_cast<int64_t>(sizeof(int64_t));
   }
 
   int size() const { return size_; }
@@ -102,11 +104,20 @@ class ControlBlock {
   char* staging(int r, int half) const {
     return memory_ + StagingOffset(size_) + (int64_t{2} * r + half) * kStagingBytes;
   }
+  // Of uneven collectives, by slot as posts: counts of parts, for AllToAll those sent and received.
+  int64_t* counts(int r, int slot) const {
+    return reinterpret_cast<int64_t*>(memory_ + CountsOffset(size_)) +
+           (int64_t{2} * r + slot) * CountsPerSlot(size_);
+  }
   Channel& channel(int from, int to) const {
     return reinterpret_cast<Channel*>(memory_ + ChannelOffset(size_))[int64_t{from} * size_ + to];
   }
 
  private:
+  static int64_t CountsPerSlot(int size) { return (int64_t{2} * size + 7) / 8 * 8; }
+  static int64_t CountsOffset(int size) {
+    return ChannelOffset(size) + int64_t{size} * size * static_cast<int64_t>(sizeof(Channel));
+  }
   static int64_t ChannelOffset(int size) {
     return StagingOffset(size) + int64_t{2} * size * kStagingBytes;
   }

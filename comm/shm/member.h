@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/signature.h"
@@ -51,13 +52,17 @@ class Member {
   const ControlBlock& control() const { return control_; }
 
   // Starts a collective. The deadline runs from here.
-  void Begin(int64_t sequence, const Signature& signature, absl::Duration timeout);
+  // `counts`: of an uneven one.
+  void Begin(int64_t sequence, const Signature& signature, absl::Duration timeout,
+             absl::Span<const int64_t> counts = {});
 
   // This collective's post and inline data of this rank and, after MeetPosts(), of the others.
   Post& my_post() { return control_.rank(rank_).posts[slot_]; }
   char* my_inline() { return control_.rank(rank_).inline_data[slot_]; }
   const Post& post(int peer) const { return control_.rank(peer).posts[slot_]; }
   const char* inline_data(int peer) const { return control_.rank(peer).inline_data[slot_]; }
+  // Of an uneven collective: W counts, or 2 W for AllToAll.
+  absl::Span<const int64_t> counts(int peer) const;
 
   void MeetPosts();
   // One step forward.
@@ -87,6 +92,8 @@ class Member {
   std::string GoneText(int peer);
 
   Deadline deadline() const { return deadline_; }
+  // Calls of Signal() and MeetPosts() so far. Any thread.
+  int64_t steps() const { return steps_told_.load(std::memory_order_relaxed); }
 
  private:
   bool Reached(int peer, uint32_t step) const;
@@ -94,6 +101,10 @@ class Member {
   void Sleep(int peer, uint32_t step);
   void CheckPeers(uint32_t step);
   void CompareArrivedPosts(uint32_t step);
+  // Whether the calls of two ranks that have come fit each other.
+  bool Agree(int a, int b) const;
+  std::string CallOf(int peer) const;
+  [[noreturn]] void FailDisagreeing(int a, int b);
   [[noreturn]] void FailAndThrow(absl::StatusCode code, const std::string& text);
   void WakeEverybody();
 
@@ -105,6 +116,7 @@ class Member {
   std::atomic<bool> stopping_{false};
 
   uint32_t step_ = 0;
+  std::atomic<int64_t> steps_told_{0};
   int slot_ = 0;
   bool posting_ = false;  // whether peers are awaited to call or to finish
   int64_t sequence_ = 0;

@@ -90,6 +90,11 @@ int64_t ShmCommunicator::sequence() const {
   return next_sequence_;
 }
 
+Traffic ShmCommunicator::traffic() const {
+  return {parts_.member->steps() + transfers_->fragments_sent(),
+          algorithms_.bytes_received() + transfers_->bytes_received(), algorithms_.bytes_sent()};
+}
+
 void ShmCommunicator::CheckDevice(absl::string_view call, const Tensor& tensor) const {
   const DeviceType type = tensor.device().type;
   if (type != DeviceType::kCpu && type != DeviceType::kHost) {
@@ -99,9 +104,9 @@ void ShmCommunicator::CheckDevice(absl::string_view call, const Tensor& tensor) 
   }
 }
 
-std::string ShmCommunicator::Where(const Signature& signature, int64_t sequence) const {
-  return absl::StrCat(signature.ToString(), ": rank ", rank(), " of group \"", group_name(),
-                      "\", collective ", sequence);
+std::string ShmCommunicator::Where(const Collective& collective, int64_t sequence) const {
+  return absl::StrCat(collective.signature.ToString(collective.counts), ": rank ", rank(),
+                      " of group \"", group_name(), "\", collective ", sequence);
 }
 
 Work ShmCommunicator::Issue(Collective collective) {
@@ -113,11 +118,6 @@ Work ShmCommunicator::Issue(Collective collective) {
                                            group_name(),
                                            "\" is in the error state; make a new group"));
     }
-  }
-  // Only the root of a broadcast sends, and it only sends.
-  if (collective.signature.root == rank()) collective.output = Tensor();
-  if (collective.signature.root >= 0 && collective.signature.root != rank()) {
-    collective.input = Tensor();
   }
   std::vector<Tensor> buffers;
   if (collective.input.defined()) {
@@ -196,7 +196,6 @@ void ShmCommunicator::RunTask(Task& task) {
 }
 
 std::optional<Error> ShmCommunicator::RunCollective(const Task& task) {
-  const Signature& signature = task.collective.signature;
   try {
     algorithms_.Run(task.collective, task.sequence);
     if (task.unpack_to.defined()) Unpack(task.collective.output, task.unpack_to);
@@ -207,11 +206,11 @@ std::optional<Error> ShmCommunicator::RunCollective(const Task& task) {
     if (error.code() != absl::StatusCode::kAborted) {
       parts_.member->Fail(error.code(), absl::StrCat("rank ", rank(), ": ", error.message()));
     }
-    return error.WithContext(Where(signature, task.sequence));
+    return error.WithContext(Where(task.collective, task.sequence));
   } catch (const std::exception& error) {
     parts_.member->Fail(absl::StatusCode::kInternal,
                         absl::StrCat("rank ", rank(), ": ", error.what()));
-    return InternalError(absl::StrCat(Where(signature, task.sequence), ": ", error.what()));
+    return InternalError(absl::StrCat(Where(task.collective, task.sequence), ": ", error.what()));
   }
 }
 

@@ -48,6 +48,7 @@ class ShmCommunicator final : public Communicator {
   RefPtr<Storage> Allocate(int64_t bytes, MemoryCategory category) override;
   void Abort(absl::string_view reason) override;
   int64_t sequence() const override;
+  Traffic traffic() const override;
   absl::string_view backend() const override { return "shm"; }
 
  protected:
@@ -64,7 +65,7 @@ class ShmCommunicator final : public Communicator {
     std::shared_ptr<SpanObserver> observer;  // of the thread that issued it; may be null
   };
 
-  std::string Where(const Signature& signature, int64_t sequence) const;
+  std::string Where(const Collective& collective, int64_t sequence) const;
   void RunQueue();
   void RunTask(Task& task);
   // What went wrong, if anything.

@@ -120,6 +120,7 @@ bool Transfers::PostFragment(int peer, Lane& lane, Pending& send) {
   }
   send.posted = send.bytes_moved == bytes;
   send.end = ++lane.count;
+  fragments_sent_.fetch_add(1, std::memory_order_relaxed);
   channel.posted.store(lane.count, std::memory_order_release);
   return true;
 }
@@ -181,6 +182,7 @@ void Transfers::TakeFragment(int peer, Pending& receive) {
   }
   if (receive.tensor.bytes() == 0) return;
   char* to = static_cast<char*>(KernelRawData(receive.tensor)) + receive.bytes_moved;
+  const int64_t before = receive.bytes_moved;
   if (fragment.pulled) {
     try {
       memory_.Pull(peer, slot, fragment.address, to, receive.tensor.bytes());
@@ -192,6 +194,7 @@ void Transfers::TakeFragment(int peer, Pending& receive) {
     std::memcpy(to, fragment.data, static_cast<size_t>(fragment.bytes));
     receive.bytes_moved += fragment.bytes;
   }
+  bytes_received_.fetch_add(receive.bytes_moved - before, std::memory_order_relaxed);
 }
 
 // ---- The thread ----

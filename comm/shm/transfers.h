@@ -12,6 +12,7 @@
 #ifndef LOCKSTEP_COMM_SHM_TRANSFERS_H_
 #define LOCKSTEP_COMM_SHM_TRANSFERS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -44,6 +45,10 @@ class Transfers {
 
   // Starts a Send or Recv of a row-major tensor.
   void Start(const Signature& signature, Tensor tensor, absl::Duration timeout, Done done);
+
+  // So far.
+  int64_t fragments_sent() const { return fragments_sent_.load(std::memory_order_relaxed); }
+  int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
 
  private:
   struct Pending {
@@ -88,6 +93,8 @@ class Transfers {
   Member& member_;
   PeerMemory& memory_;
   const bool may_spin_;
+  std::atomic<int64_t> fragments_sent_{0};
+  std::atomic<int64_t> bytes_received_{0};
 
   std::mutex mutex_;
   // By peer. Of receives the thread reads and pops the front without holding the lock while it
