@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
@@ -29,6 +30,9 @@ void RankMain(comm::RankContext& context) {
   comm::Work work = world->AllReduce(values, {.op = comm::ReduceOp::kAverage});
   // ... compute something else ...
   work.Wait();
+
+  comm::Work checked = world->Barrier().Then([] { /* runs when every rank has come */ });
+  checked.Wait(Deadline::After(absl::Seconds(10)));
 
   Tensor all = Empty({world->size(), 1}, {.dtype = DType::kFloat32});
   world->AllGather(FromVector<float>({mine}, {1}), all).Wait();

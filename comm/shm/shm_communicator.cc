@@ -130,7 +130,7 @@ Work ShmCommunicator::Issue(Collective collective) {
   }
   Task task;
   MakeRowMajor(&collective, &task.unpack_to);
-  task.work = std::make_shared<PendingWork>(std::move(buffers));
+  task.work = std::make_shared<PendingWork>(std::move(buffers), collective.signature);
   task.collective = std::move(collective);
   task.observer = CurrentThreadState().observer;
   const std::shared_ptr<PendingWork> work = task.work;
