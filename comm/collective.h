@@ -7,6 +7,7 @@
 #define LOCKSTEP_COMM_COLLECTIVE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -97,6 +98,8 @@ struct Collective {
   absl::Duration timeout;
   // Uneven: W counts; for AllToAll those sent and then those received.
   std::vector<int64_t> counts;
+  // Runs after the data has come, before the work is complete; may be null.
+  std::function<void()> finish;
 };
 
 }  // namespace lockstep::comm

@@ -35,6 +35,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -105,6 +106,17 @@ class Communicator {
   // Part b of rank a's `input` becomes part a of rank b's `output`. The tensors share no memory.
   Work AllToAll(const Tensor& input, const Tensor& output, const AllToAllOptions& options = {});
 
+  // Lists of tensors of one dtype as one collective: one signature, one meeting of the ranks (two
+  // beyond 16 KiB), whatever the length of the list, which is not empty. The tensors are copied
+  // into one buffer and out again: for lists of small ones. Each tensor, or pair of input and
+  // output, is as in the call of one, but for these: the larger tensor of a pair is row-major,
+  // pairs share no memory, and `counts` are refused. The ranks' lists must agree in every count.
+  Work AllReduceCoalesced(absl::Span<const Tensor> tensors, const AllReduceOptions& options = {});
+  Work AllGatherCoalesced(absl::Span<const Tensor> inputs, absl::Span<const Tensor> outputs,
+                          const AllGatherOptions& options = {});
+  Work ReduceScatterCoalesced(absl::Span<const Tensor> inputs, absl::Span<const Tensor> outputs,
+                              const ReduceScatterOptions& options = {});
+
   // Completes when every rank has issued it.
   Work Barrier(const BarrierOptions& options = {});
 
@@ -130,6 +142,12 @@ class Communicator {
              std::optional<absl::Duration> timeout = std::nullopt) {
     return Batch(absl::MakeConstSpan(transfers.begin(), transfers.size()), timeout);
   }
+
+  // A group of `size` of this group's ranks, in which this one is `rank`, over the same backend and
+  // store. Called by its members only, with a `name` that is new among the groups made of this one.
+  // comm/subgroups.h has what programs call. Throws as InitProcessGroup does.
+  virtual std::shared_ptr<Communicator> MakeSubgroup(const std::string& name, int rank,
+                                                     int size) = 0;
 
   // Memory that peers reach without a copy (shared memory; pinned by the NIC or GPU elsewhere),
   // uninitialised and aligned to kStorageAlignment: the fast path of every collective for more than
@@ -171,6 +189,12 @@ class Communicator {
   void SetParts(Collective* collective, const Tensor& part, absl::string_view part_name,
                 const Tensor& whole, absl::string_view whole_name,
                 const std::vector<int64_t>& counts) const;
+  // What all lists have to fulfil.
+  void CheckLists(absl::string_view call, absl::Span<const Tensor> inputs,
+                  absl::Span<const Tensor> outputs) const;
+  // `wholes` have a part for each rank, of as many elements as `parts`.
+  void CheckListParts(absl::string_view call, absl::Span<const Tensor> parts,
+                      absl::Span<const Tensor> wholes, const std::vector<int64_t>& counts) const;
   void SetReduction(Collective* collective, ReduceOp op, double factor) const;
   Collective MakeTransfer(CollectiveId id, const Tensor& tensor, int peer, int64_t tag,
                           std::optional<absl::Duration> timeout) const;

@@ -99,7 +99,9 @@ std::string Signature::ToString(absl::Span<const int64_t> counts) const {
   } else {
     absl::StrAppend(&text, counts.empty() ? "uneven parts" : CountsText(counts));
   }
-  if (list != 0) absl::StrAppend(&text, " as a list with hash ", absl::Hex(list));
+  if (tensors > 0) {
+    absl::StrAppend(&text, " in ", tensors, " tensors, list ", absl::Hex(list, absl::kZeroPad16));
+  }
   if (reduces) absl::StrAppend(&text, ", ", ReduceOpName(reduce_op));
   if (factor != 1) absl::StrAppend(&text, " by ", factor);
   if (root >= 0) absl::StrAppend(&text, ", root ", root);

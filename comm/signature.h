@@ -59,11 +59,12 @@ struct Signature {
   // Elements: of the tensor, or of one rank's part (AllGather, ReduceScatter, Gather, Scatter,
   // AllToAll). Uneven: of all parts together; 0 for AllToAll.
   int64_t count = 0;
-  int64_t tag = 0;    // of Send and Recv
-  double factor = 1;  // of kPreMultipliedSum
-  uint64_t list = 0;  // tensors issued as one: a hash of their counts, never 0
-  int32_t root = -1;  // -1: has none
-  int32_t peer = -1;  // of Send and Recv
+  int64_t tag = 0;      // of Send and Recv
+  double factor = 1;    // of kPreMultipliedSum
+  uint64_t list = 0;    // of tensors issued as one: a hash of their counts
+  int32_t tensors = 0;  // and how many
+  int32_t root = -1;    // -1: has none
+  int32_t peer = -1;    // of Send and Recv
   CollectiveId op = CollectiveId::kBarrier;
   DType dtype = DType::kUInt8;
   ReduceOp reduce_op = ReduceOp::kSum;

@@ -30,6 +30,7 @@
 #include "lockstep/comm/serial_reference.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/spawn.h"
+#include "lockstep/comm/subgroups.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/shape.h"
@@ -352,7 +353,11 @@ Flags flags;  // of main, before tests run
 
 void RunPrograms(RankContext& context, uint64_t first, uint64_t count) {
   const auto comm = MakeTestGroup(context);
-  for (uint64_t seed = first; seed < first + count; ++seed) RunProgram(*comm, seed);
+  // A third of the programs runs in two groups at a time.
+  const auto half = Split(*comm, context.rank % 2, -context.rank);
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    RunProgram(seed % 3 == 0 ? *half : *comm, seed);
+  }
   comm->Barrier().Wait();
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -36,7 +37,9 @@ void Assemble(Member& member, const ProcessGroupOptions& options, Deadline deadl
   }
 }
 
-bool MaySpin(const ProcessGroupOptions& options) { return options.world_size <= HardwareThreads(); }
+bool MaySpin(const ProcessGroupOptions& options) {
+  return std::max(options.world_size, options.local_world_size) <= HardwareThreads();
+}
 
 GroupParts MakeThreadParts(const ProcessGroupOptions& options, const std::string& key,
                            LocalStore& store) {
@@ -101,10 +104,15 @@ void ProbeDirectReads(Member& member, ProcessMemory& memory, const ProcessGroupO
 }  // namespace
 
 std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options) {
+  return MakeShmCommunicator(options, GroupKey(options, Deadline::After(options.timeout)));
+}
+
+std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options,
+                                                  const std::string& key) {
   const Deadline deadline = Deadline::After(options.timeout);
-  const std::string key = GroupKey(options, deadline);
   if (auto* local = dynamic_cast<LocalStore*>(options.store.get())) {
     GroupParts parts = MakeThreadParts(options, key, *local);
+    parts.key = key;
     Assemble(*parts.member, options, deadline);
     return std::make_shared<ShmCommunicator>(options, std::move(parts));
   }
@@ -113,6 +121,7 @@ std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& opt
   auto control = std::make_shared<Mapping>(std::move(meeting.control));
   GroupParts parts;
   parts.may_spin = MaySpin(options);
+  parts.key = key;
   parts.control_memory = control;
   parts.liveness = meeting.links;
   parts.member =
@@ -127,7 +136,8 @@ std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& opt
 namespace {
 
 [[maybe_unused]] const bool registered = [] {
-  RegisterBackend("shm", MakeShmCommunicator);
+  RegisterBackend("shm",
+                  [](const ProcessGroupOptions& options) { return MakeShmCommunicator(options); });
   return true;
 }();
 

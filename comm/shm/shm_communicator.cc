@@ -47,7 +47,7 @@ void MakeRowMajor(Collective* collective, Tensor* unpack_to) {
 
 ShmCommunicator::ShmCommunicator(const ProcessGroupOptions& options, GroupParts parts)
     : Communicator(options.rank, options.world_size, options.group_name, options.timeout),
-      store_(options.store),
+      options_(options),
       parts_(std::move(parts)),
       algorithms_(parts_.member.get(), parts_.memory.get()),
       transfers_(
@@ -78,6 +78,17 @@ RefPtr<Storage> ShmCommunicator::Allocate(int64_t bytes, MemoryCategory category
         ToString(CurrentDevice())));
   }
   return parts_.memory->Allocate(bytes, category);
+}
+
+std::shared_ptr<Communicator> ShmCommunicator::MakeSubgroup(const std::string& name, int rank,
+                                                            int size) {
+  ProcessGroupOptions options = options_;
+  // The processors are shared with the ranks outside too.
+  options.local_world_size = std::max(options.local_world_size, options.world_size);
+  options.group_name = absl::StrCat(group_name(), "/", name);
+  options.rank = rank;
+  options.world_size = size;
+  return MakeShmCommunicator(options, absl::StrCat(parts_.key, "/", name));
 }
 
 void ShmCommunicator::Abort(absl::string_view reason) {
@@ -199,6 +210,7 @@ std::optional<Error> ShmCommunicator::RunCollective(const Task& task) {
   try {
     algorithms_.Run(task.collective, task.sequence);
     if (task.unpack_to.defined()) Unpack(task.collective.output, task.unpack_to);
+    if (task.collective.finish) task.collective.finish();
     return std::nullopt;
   } catch (const Error& error) {
     // The member's own errors are the group's already; others (no memory, a peer's memory gone) are

@@ -38,6 +38,7 @@ struct GroupParts {
   std::unique_ptr<PeerMemory> memory;
   std::unique_ptr<Member> member;
   bool may_spin = false;
+  std::string key;  // prefix of this group's keys in the store, which no other group has
 };
 
 class ShmCommunicator final : public Communicator {
@@ -46,6 +47,7 @@ class ShmCommunicator final : public Communicator {
   ~ShmCommunicator() override;
 
   RefPtr<Storage> Allocate(int64_t bytes, MemoryCategory category) override;
+  std::shared_ptr<Communicator> MakeSubgroup(const std::string& name, int rank, int size) override;
   void Abort(absl::string_view reason) override;
   int64_t sequence() const override;
   Traffic traffic() const override;
@@ -72,7 +74,7 @@ class ShmCommunicator final : public Communicator {
   std::optional<Error> RunCollective(const Task& task);
   void StartTransfer(Task task);
 
-  std::shared_ptr<Store> store_;  // rank 0 may be serving it
+  const ProcessGroupOptions options_;  // keeps the store: rank 0 may be serving it
   GroupParts parts_;
   Algorithms algorithms_;
   std::unique_ptr<Transfers> transfers_;
@@ -87,6 +89,9 @@ class ShmCommunicator final : public Communicator {
 
 // The factory behind InitProcessGroup({.backend = "shm"}).
 std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options);
+// With keys that begin with `key`, which all of its ranks and no others use.
+std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options,
+                                                  const std::string& key);
 
 }  // namespace lockstep::comm::shm
 
