@@ -68,8 +68,9 @@ class Work {
   // completes it (the group's communication thread, or that of its transfers), in the order of the
   // calls of OnComplete, before any Wait() returns; at once on this thread if the work is complete.
   // The group's later collectives wait for it: it must be short, may issue collectives, and must
-  // not wait for works of the same group. What it throws on another thread becomes the work's
-  // error, if it has none, and is thrown by Wait(); the group is not affected.
+  // neither wait for works of the same group nor drop the last handle of its communicator. What it
+  // throws on another thread becomes the work's error, if it has none, and is thrown by Wait(); the
+  // group is not affected.
   void OnComplete(CompletionCallback callback) const;
 
   // A work that is complete when this one is and then `next` has run, under the rules of
