@@ -10,19 +10,21 @@
 // Contract of every collective:
 //
 // * All ranks of a group issue the same collectives in the same order (each from one thread, or
-//   with an order of their own making). Different groups are independent of each other.
+//   with an order of their own making). Different groups are independent of each other, and so are
+//   a group's collectives and its point-to-point transfers.
 // * A call validates its arguments, queues the collective and returns a Work; the group's
 //   communication thread (CPU) or stream (CUDA) runs the collectives in order. Until the work has
 //   been waited for, inputs must not be written and outputs neither read nor written.
-// * Signatures (op, dtype, count, root, reduce op) are compared on every call. A difference, a rank
+// * Signatures (op, dtype, counts, root, reduction) are compared on every call. A difference, a
+// rank
 //   that does not come before the deadline, or a rank that dies is an Error from Wait() on every
 //   other rank, naming ranks, group, sequence number and calls. The group is then in the error
 //   state: what is pending fails, and later calls throw at once. A new group can be made.
 // * Tensors may be strided: they are copied in and out. A tensor that is written must not overlap
 //   itself (expanded). Tensors without elements move nothing but take part in the sequence.
-// * An output may be the input itself (in place) or, for AllGather and ReduceScatter, the input may
-//   be this rank's part of the output, or the output this rank's part of the input. Other overlaps
-//   are refused.
+// * An output may be the input itself (in place: AllReduce, Reduce); for AllGather and Gather, the
+//   input may be this rank's part of the output; for ReduceScatter and Scatter, the output this
+//   rank's part of the input. Other overlaps are refused.
 //
 // Throws, from the call itself: InvalidArgument (tensors undefined, on devices the backend does not
 // serve, of differing dtypes or counts; root out of range; reduction undefined for the dtype), and
@@ -32,45 +34,32 @@
 #define LOCKSTEP_COMM_COMMUNICATOR_H_
 
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/signature.h"
+#include "absl/types/span.h"
+#include "lockstep/comm/collective.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/storage.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::comm {
 
-// `timeout` absent: the group's. It runs from the moment the collective starts on this rank.
-struct AllReduceOptions {
-  ReduceOp op = ReduceOp::kSum;
-  std::optional<absl::Duration> timeout = {};
-};
-struct BroadcastOptions {
-  int root = 0;
-  std::optional<absl::Duration> timeout = {};
-};
-struct AllGatherOptions {
-  std::optional<absl::Duration> timeout = {};
-};
-struct ReduceScatterOptions {
-  ReduceOp op = ReduceOp::kSum;
-  std::optional<absl::Duration> timeout = {};
-};
-struct BarrierOptions {
-  std::optional<absl::Duration> timeout = {};
-};
-
-// A validated collective on its way to a backend.
-struct Collective {
-  Signature signature;
-  Tensor input;   // undefined for Barrier, and for Broadcast on ranks other than the root
-  Tensor output;  // undefined for Barrier; the same tensor as `input` when in place
-  absl::Duration timeout;
+// What a rank has done in a group so far.
+struct Traffic {
+  // Times that it told its peers how far it has come, and pieces that it sent.
+  int64_t messages = 0;
+  // From the memory of peers, reduced on the way or not; what went through the control block counts
+  // when it is read.
+  int64_t bytes_received = 0;
+  // Into the memory of peers.
+  int64_t bytes_sent = 0;
 };
 
 // Thread-safe. Destroying a communicator fails what is pending and tells the peers that this rank
@@ -95,17 +84,70 @@ class Communicator {
   // `tensor` becomes the root's.
   Work Broadcast(const Tensor& tensor, const BroadcastOptions& options = {});
 
+  // `tensor` becomes, on the root only, the reduction over all ranks; or, on the root, `output`,
+  // which is undefined elsewhere.
+  Work Reduce(const Tensor& tensor, const ReduceOptions& options = {});
+  Work Reduce(const Tensor& input, const Tensor& output, const ReduceOptions& options = {});
+
   // `output` (W times input's count, any shape) becomes the inputs of ranks 0, 1, ... in row-major
-  // order.
+  // order. With `counts`, `input` has counts[rank()] elements and `output` their sum.
   Work AllGather(const Tensor& input, const Tensor& output, const AllGatherOptions& options = {});
+  // The same on the root only; `output` is undefined elsewhere.
+  Work Gather(const Tensor& input, const Tensor& output, const GatherOptions& options = {});
 
   // `input` (W times output's count, any shape) is cut into W equal parts in row-major order;
-  // `output` becomes the reduction of all ranks' part rank().
+  // `output` becomes the reduction of all ranks' part rank(). With `counts`, the parts have these
+  // sizes.
   Work ReduceScatter(const Tensor& input, const Tensor& output,
                      const ReduceScatterOptions& options = {});
+  // `output` becomes part rank() of the root's `input`, which is undefined elsewhere.
+  Work Scatter(const Tensor& input, const Tensor& output, const ScatterOptions& options = {});
+
+  // Part b of rank a's `input` becomes part a of rank b's `output`. The tensors share no memory.
+  Work AllToAll(const Tensor& input, const Tensor& output, const AllToAllOptions& options = {});
+
+  // Lists of tensors of one dtype as one collective: one signature, one meeting of the ranks (two
+  // beyond 16 KiB), whatever the length of the list, which is not empty. The tensors are copied
+  // into one buffer and out again: for lists of small ones. Each tensor, or pair of input and
+  // output, is as in the call of one, but for these: the larger tensor of a pair is row-major,
+  // pairs share no memory, and `counts` are refused. The ranks' lists must agree in every count.
+  Work AllReduceCoalesced(absl::Span<const Tensor> tensors, const AllReduceOptions& options = {});
+  Work AllGatherCoalesced(absl::Span<const Tensor> inputs, absl::Span<const Tensor> outputs,
+                          const AllGatherOptions& options = {});
+  Work ReduceScatterCoalesced(absl::Span<const Tensor> inputs, absl::Span<const Tensor> outputs,
+                              const ReduceScatterOptions& options = {});
 
   // Completes when every rank has issued it.
   Work Barrier(const BarrierOptions& options = {});
+
+  // Hands `tensor` to rank `peer`, which receives it by a Recv of the same dtype, count and tag.
+  // The n-th Send to a rank meets the n-th Recv there from this rank; nothing else orders
+  // transfers, so that none holds up another pair's, or a collective. Complete when the peer has
+  // taken the data: a Send that nobody receives ends at its deadline. `peer` may be this rank
+  // itself, if the Recv is issued before the Send is waited for. Calls that do not fit are
+  // InvalidArgument on both ends and put the group into the error state. Up to 16 KiB go through
+  // the control block; more is copied once, by the receiver (where it cannot read the sender's
+  // memory, twice, in pieces).
+  Work Send(const Tensor& tensor, int peer, const TransferOptions& options = {});
+  Work Recv(const Tensor& tensor, int peer, const TransferOptions& options = {});
+  // Several transfers as one work, which is complete when all are and throws the first's error that
+  // failed. Issued in the order given, after all have been validated. What is received must share
+  // no memory with another tensor of the batch. A ring, in which every rank sends to the next:
+  //
+  //   world->Batch({Transfer::Send(mine, (rank + 1) % size),
+  //                 Transfer::Recv(theirs, (rank + size - 1) % size)}).Wait();
+  Work Batch(absl::Span<const Transfer> transfers,
+             std::optional<absl::Duration> timeout = std::nullopt);
+  Work Batch(std::initializer_list<Transfer> transfers,
+             std::optional<absl::Duration> timeout = std::nullopt) {
+    return Batch(absl::MakeConstSpan(transfers.begin(), transfers.size()), timeout);
+  }
+
+  // A group of `size` of this group's ranks, in which this one is `rank`, over the same backend and
+  // store. Called by its members only, with a `name` that is new among the groups made of this one.
+  // comm/subgroups.h has what programs call. Throws as InitProcessGroup does.
+  virtual std::shared_ptr<Communicator> MakeSubgroup(const std::string& name, int rank,
+                                                     int size) = 0;
 
   // Memory that peers reach without a copy (shared memory; pinned by the NIC or GPU elsewhere),
   // uninitialised and aligned to kStorageAlignment: the fast path of every collective for more than
@@ -118,8 +160,11 @@ class Communicator {
   // later calls throw. Never blocks.
   virtual void Abort(absl::string_view reason) = 0;
 
-  // Collectives issued on this rank so far; the sequence number of the next one.
+  // Collectives (not transfers) issued on this rank so far; the sequence number of the next one.
   virtual int64_t sequence() const = 0;
+
+  // Of the collectives and transfers that are complete on this rank. docs/comm.md has the formulas.
+  virtual Traffic traffic() const = 0;
 
   // "shm", "gloo", "nccl".
   virtual absl::string_view backend() const = 0;
@@ -128,7 +173,8 @@ class Communicator {
   // `timeout` must be positive, `rank` in [0, size). Throws InvalidArgument.
   Communicator(int rank, int size, std::string group_name, absl::Duration timeout);
 
-  // Queues a collective. Takes the next sequence number. Throws the group's error.
+  // Queues a collective, which takes the next sequence number, or a transfer (Send, Recv), which
+  // does not. Throws the group's error.
   virtual Work Issue(Collective collective) = 0;
   // Throws InvalidArgument unless the backend can reach `tensor`'s memory.
   virtual void CheckDevice(absl::string_view call, const Tensor& tensor) const = 0;
@@ -136,6 +182,22 @@ class Communicator {
  private:
   Collective MakeCollective(CollectiveId id, const Tensor& input, const Tensor& output,
                             int64_t count, std::optional<absl::Duration> timeout) const;
+  // Throws InvalidArgument.
+  void CheckRoot(absl::string_view call, int root) const;
+  // Checks a collective of which one tensor is made of W parts: `part` is this rank's, `whole` all
+  // of them. Either may be undefined where the rank does not have it. Sets counts and signature.
+  void SetParts(Collective* collective, const Tensor& part, absl::string_view part_name,
+                const Tensor& whole, absl::string_view whole_name,
+                const std::vector<int64_t>& counts) const;
+  // What all lists have to fulfil.
+  void CheckLists(absl::string_view call, absl::Span<const Tensor> inputs,
+                  absl::Span<const Tensor> outputs) const;
+  // `wholes` have a part for each rank, of as many elements as `parts`.
+  void CheckListParts(absl::string_view call, absl::Span<const Tensor> parts,
+                      absl::Span<const Tensor> wholes, const std::vector<int64_t>& counts) const;
+  void SetReduction(Collective* collective, ReduceOp op, double factor) const;
+  Collective MakeTransfer(CollectiveId id, const Tensor& tensor, int peer, int64_t tag,
+                          std::optional<absl::Duration> timeout) const;
 
   int rank_;
   int size_;

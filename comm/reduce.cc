@@ -134,24 +134,32 @@ struct MaxOp {
 
 // ---- The loop ----
 
-template <class Op, typename T, class D>
-HWY_INLINE hn::Vec<D> Combine(D d, const void* const* sources, size_t source_count, int64_t i) {
-  auto sum = Lanes<T>::Load(d, static_cast<const T*>(sources[0]) + i);
-  for (size_t s = 1; s < source_count; ++s) {
-    sum = Op::Apply(sum, Lanes<T>::Load(d, static_cast<const T*>(sources[s]) + i));
-  }
-  return sum;
-}
+enum class Scaling { kNone, kAverage, kFactor };
 
-template <class Op, typename T, bool kScaled>
-void ReduceFloats(absl::Span<const void* const> sources, int64_t count, void* destination) {
+template <class Op, typename T, Scaling kScaling>
+void ReduceFloats(absl::Span<const void* const> sources, int64_t count, void* destination,
+                  double factor) {
   using A = typename Lanes<T>::Accumulator;
   const hn::ScalableTag<A> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto scale = hn::Set(d, static_cast<A>(1) / static_cast<A>(sources.size()));
+  const auto scale =
+      hn::Set(d, kScaling == Scaling::kFactor ? static_cast<A>(factor)
+                                              : static_cast<A>(1) / static_cast<A>(sources.size()));
   T* to = static_cast<T*>(destination);
+  const auto fetch = [&](const T* from) {
+    auto value = Lanes<T>::Load(d, from);
+    if constexpr (kScaling == Scaling::kFactor) value = hn::Mul(value, scale);
+    return value;
+  };
+  const auto combine = [&](int64_t at) {
+    auto sum = fetch(static_cast<const T*>(sources[0]) + at);
+    for (size_t s = 1; s < sources.size(); ++s) {
+      sum = Op::Apply(sum, fetch(static_cast<const T*>(sources[s]) + at));
+    }
+    return sum;
+  };
   const auto finish = [&](auto value) {
-    if constexpr (kScaled) value = hn::Mul(value, scale);
+    if constexpr (kScaling == Scaling::kAverage) value = hn::Mul(value, scale);
     return value;
   };
   int64_t i = 0;
@@ -159,14 +167,14 @@ void ReduceFloats(absl::Span<const void* const> sources, int64_t count, void* de
     const T* a = static_cast<const T*>(sources[0]);
     const T* b = static_cast<const T*>(sources[1]);
     for (; i + 2 * lanes <= count; i += 2 * lanes) {
-      const auto x = Op::Apply(Lanes<T>::Load(d, a + i), Lanes<T>::Load(d, b + i));
-      const auto y = Op::Apply(Lanes<T>::Load(d, a + i + lanes), Lanes<T>::Load(d, b + i + lanes));
+      const auto x = Op::Apply(fetch(a + i), fetch(b + i));
+      const auto y = Op::Apply(fetch(a + i + lanes), fetch(b + i + lanes));
       Lanes<T>::Store(d, finish(x), to + i);
       Lanes<T>::Store(d, finish(y), to + i + lanes);
     }
   }
   for (; i + lanes <= count; i += lanes) {
-    Lanes<T>::Store(d, finish(Combine<Op, T>(d, sources.data(), sources.size(), i)), to + i);
+    Lanes<T>::Store(d, finish(combine(i)), to + i);
   }
   if (i == count) return;
   // The tail runs through the same instructions on padded copies.
@@ -174,7 +182,7 @@ void ReduceFloats(absl::Span<const void* const> sources, int64_t count, void* de
   alignas(64) T padded[64 / sizeof(T)] = {};
   const auto load = [&](size_t s) {
     std::memcpy(padded, static_cast<const T*>(sources[s]) + i, rest);
-    return Lanes<T>::Load(d, padded);
+    return fetch(padded);
   };
   auto sum = load(0);
   for (size_t s = 1; s < sources.size(); ++s) sum = Op::Apply(sum, load(s));
@@ -184,34 +192,36 @@ void ReduceFloats(absl::Span<const void* const> sources, int64_t count, void* de
 
 template <typename T>
 void ReduceFloatsBy(ReduceOp op, absl::Span<const void* const> sources, int64_t count,
-                    void* destination) {
+                    void* destination, double factor) {
   switch (op) {
     case ReduceOp::kSum:
-      return ReduceFloats<SumOp, T, false>(sources, count, destination);
+      return ReduceFloats<SumOp, T, Scaling::kNone>(sources, count, destination, factor);
     case ReduceOp::kAverage:
-      return ReduceFloats<SumOp, T, true>(sources, count, destination);
+      return ReduceFloats<SumOp, T, Scaling::kAverage>(sources, count, destination, factor);
     case ReduceOp::kProduct:
-      return ReduceFloats<ProductOp, T, false>(sources, count, destination);
+      return ReduceFloats<ProductOp, T, Scaling::kNone>(sources, count, destination, factor);
     case ReduceOp::kMin:
-      return ReduceFloats<MinOp, T, false>(sources, count, destination);
+      return ReduceFloats<MinOp, T, Scaling::kNone>(sources, count, destination, factor);
     case ReduceOp::kMax:
-      return ReduceFloats<MaxOp, T, false>(sources, count, destination);
+      return ReduceFloats<MaxOp, T, Scaling::kNone>(sources, count, destination, factor);
+    case ReduceOp::kPreMultipliedSum:
+      return ReduceFloats<SumOp, T, Scaling::kFactor>(sources, count, destination, factor);
     default:
       return;  // bitwise: refused by CheckReduceOp
   }
 }
 
 void ReduceFloatingPoint(ReduceOp op, DType dtype, absl::Span<const void* const> sources,
-                         int64_t count, void* destination) {
+                         int64_t count, void* destination, double factor) {
   switch (dtype) {
     case DType::kFloat32:
-      return ReduceFloatsBy<float>(op, sources, count, destination);
+      return ReduceFloatsBy<float>(op, sources, count, destination, factor);
     case DType::kFloat64:
-      return ReduceFloatsBy<double>(op, sources, count, destination);
+      return ReduceFloatsBy<double>(op, sources, count, destination, factor);
     case DType::kBFloat16:
-      return ReduceFloatsBy<bfloat16>(op, sources, count, destination);
+      return ReduceFloatsBy<bfloat16>(op, sources, count, destination, factor);
     case DType::kFloat16:
-      return ReduceFloatsBy<float16>(op, sources, count, destination);
+      return ReduceFloatsBy<float16>(op, sources, count, destination, factor);
     default:
       return;
   }
@@ -288,6 +298,7 @@ void ReduceIntegersBy(ReduceOp op, absl::Span<const void* const> sources, int64_
     case ReduceOp::kBitXor:
       return run([](T a, T b) { return static_cast<T>(a ^ b); });
     case ReduceOp::kAverage:
+    case ReduceOp::kPreMultipliedSum:
       return;  // refused by CheckReduceOp
   }
 }
@@ -309,7 +320,7 @@ ReduceOp BoolOp(ReduceOp op) {
 }  // namespace
 
 void ReduceElements(ReduceOp op, DType dtype, absl::Span<const void* const> sources, int64_t count,
-                    void* destination) {
+                    void* destination, double factor) {
   if (count == 0) return;
   switch (dtype) {
     case DType::kInt64:
@@ -321,7 +332,8 @@ void ReduceElements(ReduceOp op, DType dtype, absl::Span<const void* const> sour
     case DType::kBool:
       return ReduceIntegersBy<uint8_t>(BoolOp(op), sources, count, destination);
     default:
-      return HWY_DYNAMIC_DISPATCH(ReduceFloatingPoint)(op, dtype, sources, count, destination);
+      return HWY_DYNAMIC_DISPATCH(ReduceFloatingPoint)(op, dtype, sources, count, destination,
+                                                       factor);
   }
 }
 

@@ -29,11 +29,12 @@ void ForEachTarget(const Body& body) {
 }
 
 template <typename T>
-std::vector<T> Reduce(ReduceOp op, const std::vector<std::vector<T>>& ranks) {
+std::vector<T> Reduce(ReduceOp op, const std::vector<std::vector<T>>& ranks, double factor = 1) {
   std::vector<const void*> sources;
   for (const std::vector<T>& rank : ranks) sources.push_back(rank.data());
   std::vector<T> result(ranks[0].size());
-  ReduceElements(op, kDTypeOf<T>, sources, static_cast<int64_t>(result.size()), result.data());
+  ReduceElements(op, kDTypeOf<T>, sources, static_cast<int64_t>(result.size()), result.data(),
+                 factor);
   return result;
 }
 
@@ -75,17 +76,21 @@ void CheckSums() {
         }
         const std::vector<T> sums = Reduce(ReduceOp::kSum, inputs);
         const std::vector<T> averages = Reduce(ReduceOp::kAverage, inputs);
+        const std::vector<T> scaled = Reduce(ReduceOp::kPreMultipliedSum, inputs, 0.3);
         const std::vector<T> products = Reduce(ReduceOp::kProduct, inputs);
         for (size_t i = 0; i < count; ++i) {
           float sum = Widen(inputs[0][i]);
           float product = sum;
+          float scaled_sum = sum * 0.3f;
           for (size_t r = 1; r < ranks; ++r) {
             sum += Widen(inputs[r][i]);
             product *= Widen(inputs[r][i]);
+            scaled_sum += Widen(inputs[r][i]) * 0.3f;
           }
           const float scale = 1.0f / static_cast<float>(ranks);
           ASSERT_TRUE(SameBits(sums[i], Narrow<T>(sum))) << count << " " << ranks << " " << i;
           ASSERT_TRUE(SameBits(averages[i], Narrow<T>(sum * scale))) << count << " " << i;
+          ASSERT_TRUE(SameBits(scaled[i], Narrow<T>(scaled_sum))) << count << " " << i;
           ASSERT_TRUE(SameBits(products[i], Narrow<T>(product))) << count << " " << i;
         }
       }

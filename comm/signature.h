@@ -16,6 +16,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "lockstep/tensor/dtype.h"
 
 namespace lockstep::comm {
@@ -41,24 +42,39 @@ enum class ReduceOp : uint8_t {
   kBitAnd = 5,   // integers and bool only, as the next two
   kBitOr = 6,
   kBitXor = 7,
+  // The sum of what each rank has times a factor, the same on all ranks: floating-point only. The
+  // products are rounded as they accumulate (float32 for 16-bit types), so that a factor of 1/W
+  // keeps a sum of 16-bit values that is too large for them within range.
+  kPreMultipliedSum = 8,
 };
-inline constexpr int kReduceOpCount = 8;
+inline constexpr int kReduceOpCount = 9;
 // "sum", "average", ...
 absl::string_view ReduceOpName(ReduceOp op);
-// Throws InvalidArgument, prefixed by `call`, when `op` is not defined for `dtype`.
-void CheckReduceOp(absl::string_view call, ReduceOp op, DType dtype);
+// Throws InvalidArgument, prefixed by `call`, when `op` is not defined for `dtype`, or `factor` is
+// not finite, or given (not 1) to another reduction than kPreMultipliedSum.
+void CheckReduceOp(absl::string_view call, ReduceOp op, DType dtype, double factor = 1);
 
 // Fixed layout: written into memory that processes share.
 struct Signature {
-  int64_t count = 0;  // elements: of the tensor; for AllGather and ReduceScatter of one rank's part
-  int32_t root = -1;  // -1: has none
+  // Elements: of the tensor, or of one rank's part (AllGather, ReduceScatter, Gather, Scatter,
+  // AllToAll). Uneven: of all parts together; 0 for AllToAll.
+  int64_t count = 0;
+  int64_t tag = 0;      // of Send and Recv
+  double factor = 1;    // of kPreMultipliedSum
+  uint64_t list = 0;    // of tensors issued as one: a hash of their counts
+  int32_t tensors = 0;  // and how many
+  int32_t root = -1;    // -1: has none
+  int32_t peer = -1;    // of Send and Recv
   CollectiveId op = CollectiveId::kBarrier;
   DType dtype = DType::kUInt8;
   ReduceOp reduce_op = ReduceOp::kSum;
   bool reduces = false;  // whether reduce_op means anything
+  bool uneven = false;   // parts of differing counts, which are compared too
 
-  // "AllReduce(float32 x 5, sum)", "Broadcast(int64 x 3, root 1)", "Barrier()".
-  std::string ToString() const;
+  // "AllReduce(float32 x 5, sum)", "Broadcast(int64 x 3, root 1)", "Barrier()",
+  // "Send(float32 x 5, to rank 1, tag 7)".
+  // With the counts of an uneven call: "AllGather(float32 x [3, 0, 5])".
+  std::string ToString(absl::Span<const int64_t> counts = {}) const;
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };

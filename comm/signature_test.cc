@@ -3,8 +3,11 @@
 
 #include "lockstep/comm/signature.h"
 
+#include <iterator>
+#include <limits>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
@@ -61,6 +64,11 @@ TEST(SignatureTest, Text) {
   EXPECT_EQ(signature.ToString(), "AllReduce(float32 x 5, average)");
   signature = {.count = 3, .root = 1, .op = CollectiveId::kBroadcast, .dtype = DType::kInt64};
   EXPECT_EQ(signature.ToString(), "Broadcast(int64 x 3, root 1)");
+  signature = {.count = 3, .peer = 2, .op = CollectiveId::kSend, .dtype = DType::kInt64};
+  EXPECT_EQ(signature.ToString(), "Send(int64 x 3, to rank 2)");
+  signature.op = CollectiveId::kRecv;
+  signature.tag = 7;
+  EXPECT_EQ(signature.ToString(), "Recv(int64 x 3, from rank 2, tag 7)");
 }
 
 TEST(SignatureTest, AnyDifferenceShows) {
@@ -88,29 +96,65 @@ TEST(SignatureTest, AnyDifferenceShows) {
   EXPECT_NE(base, other);
 }
 
-TEST(ReduceOpTest, RefusesWhatIsNotDefined) {
-  for (int d = 0; d < kDTypeCount; ++d) {
-    const auto dtype = static_cast<DType>(d);
+// What is allowed, dtype by reduction.
+struct DTypeRow {
+  DType dtype;
+  // sum, average, product, min, max, and, or, xor, pre-multiplied sum
+  const char* allowed;
+};
+constexpr DTypeRow kAllowed[] = {
+    {DType::kFloat32, "sapmM   f"}, {DType::kBFloat16, "sapmM   f"}, {DType::kFloat16, "sapmM   f"},
+    {DType::kFloat64, "sapmM   f"}, {DType::kInt64, "s pmM&|^ "},    {DType::kInt32, "s pmM&|^ "},
+    {DType::kUInt8, "s pmM&|^ "},   {DType::kBool, "s pmM&|^ "},
+};
+
+TEST(ReduceOpTest, TableOfWhatIsAllowed) {
+  ASSERT_EQ(std::size(kAllowed), static_cast<size_t>(kDTypeCount));
+  for (const DTypeRow& row : kAllowed) {
     for (int op = 0; op < kReduceOpCount; ++op) {
       const auto reduce_op = static_cast<ReduceOp>(op);
-      const bool bitwise = op >= static_cast<int>(ReduceOp::kBitAnd);
-      const bool average = reduce_op == ReduceOp::kAverage;
-      const bool defined = IsFloatingPoint(dtype) ? !bitwise : !average;
-      if (defined) {
-        EXPECT_NO_THROW(CheckReduceOp("AllReduce", reduce_op, dtype));
+      if (row.allowed[op] != ' ') {
+        EXPECT_NO_THROW(CheckReduceOp("AllReduce", reduce_op, row.dtype));
         continue;
       }
       try {
-        CheckReduceOp("AllReduce", reduce_op, dtype);
-        ADD_FAILURE() << ReduceOpName(reduce_op) << " of " << DTypeName(dtype);
+        CheckReduceOp("AllReduce", reduce_op, row.dtype);
+        ADD_FAILURE() << ReduceOpName(reduce_op) << " of " << DTypeName(row.dtype);
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
         EXPECT_EQ(error.message().rfind("AllReduce: ", 0), 0u) << error.message();
-        EXPECT_NE(error.message().find(std::string(DTypeName(dtype))), std::string::npos);
+        EXPECT_NE(error.message().find(std::string(DTypeName(row.dtype))), std::string::npos);
+        const char* remedy = IsFloatingPoint(row.dtype) ? "use an integer dtype" : "cast to a";
+        EXPECT_NE(error.message().find(remedy), std::string::npos) << error.message();
       }
     }
   }
   EXPECT_THROW(CheckReduceOp("AllReduce", static_cast<ReduceOp>(99), DType::kFloat32), Error);
+}
+
+TEST(ReduceOpTest, FactorsBelongToPreMultipliedSums) {
+  const DType dtype = DType::kFloat16;
+  EXPECT_NO_THROW(CheckReduceOp("AllReduce", ReduceOp::kPreMultipliedSum, dtype, 0.5));
+  EXPECT_THROW(CheckReduceOp("AllReduce", ReduceOp::kSum, dtype, 0.5), Error);
+  EXPECT_THROW(CheckReduceOp("AllReduce", ReduceOp::kPreMultipliedSum, dtype,
+                             std::numeric_limits<double>::infinity()),
+               Error);
+}
+
+TEST(SignatureTest, UnevenText) {
+  Signature signature = {.count = 8, .op = CollectiveId::kAllGather, .dtype = DType::kFloat32};
+  signature.uneven = true;
+  EXPECT_EQ(signature.ToString({{3, 0, 5}}), "AllGather(float32 x [3, 0, 5])");
+  EXPECT_EQ(signature.ToString(), "AllGather(float32 x uneven parts)");
+  signature.op = CollectiveId::kAllToAll;
+  EXPECT_EQ(signature.ToString({{1, 2, 3, 4}}), "AllToAll(float32 x [1, 2], receives [3, 4])");
+  signature.op = CollectiveId::kReduceScatter;
+  signature.reduces = true;
+  signature.reduce_op = ReduceOp::kPreMultipliedSum;
+  signature.factor = 0.5;
+  EXPECT_EQ(signature.ToString(std::vector<int64_t>(20, 1)),
+            "ReduceScatter(float32 x [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ...], "
+            "pre-multiplied sum by 0.5)");
 }
 
 }  // namespace

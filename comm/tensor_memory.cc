@@ -69,26 +69,33 @@ bool OverlapsItself(const Tensor& tensor) {
 Tensor Pack(const Tensor& tensor) {
   CategoryScope category(MemoryCategory::kCommunication);
   Tensor packed = Empty(ShapeSpan(tensor.shape()), {tensor.dtype(), tensor.device()});
-  if (tensor.numel() == 0) return packed;
-  const int64_t item = ItemSize(tensor.dtype());
-  ForEachRow(tensor, static_cast<char*>(MutableRawData(packed)),
-             static_cast<const char*>(RawData(tensor)),
-             [item](char* to, const char* from, int64_t length, int64_t stride_bytes) {
-               if (stride_bytes == item) {
-                 std::memcpy(to, from, static_cast<size_t>(length * item));
-                 return;
-               }
-               for (int64_t i = 0; i < length; ++i) {
-                 std::memcpy(to + i * item, from + i * stride_bytes, static_cast<size_t>(item));
-               }
-             });
+  PackInto(tensor, MutableRawData(packed));
   return packed;
 }
 
+void PackInto(const Tensor& tensor, void* to) {
+  if (tensor.numel() == 0) return;
+  const int64_t item = ItemSize(tensor.dtype());
+  ForEachRow(tensor, static_cast<char*>(to), static_cast<const char*>(RawData(tensor)),
+             [item](char* row, const char* from, int64_t length, int64_t stride_bytes) {
+               if (stride_bytes == item) {
+                 std::memcpy(row, from, static_cast<size_t>(length * item));
+                 return;
+               }
+               for (int64_t i = 0; i < length; ++i) {
+                 std::memcpy(row + i * item, from + i * stride_bytes, static_cast<size_t>(item));
+               }
+             });
+}
+
 void Unpack(const Tensor& source, const Tensor& destination) {
+  if (destination.numel() > 0) UnpackFrom(RawData(source), destination);
+}
+
+void UnpackFrom(const void* source, const Tensor& destination) {
   if (destination.numel() == 0) return;
   const int64_t item = ItemSize(destination.dtype());
-  ForEachRow(destination, static_cast<const char*>(RawData(source)),
+  ForEachRow(destination, static_cast<const char*>(source),
              static_cast<char*>(MutableRawData(destination)),
              [item](const char* from, char* to, int64_t length, int64_t stride_bytes) {
                if (stride_bytes == item) {

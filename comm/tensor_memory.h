@@ -30,8 +30,11 @@ bool OverlapsItself(const Tensor& tensor);
 
 // A row-major copy.
 Tensor Pack(const Tensor& tensor);
+// The same into `to`, which has room for tensor.bytes().
+void PackInto(const Tensor& tensor, void* to);
 // Writes row-major `source` into `destination`, which has its shape and dtype and any strides.
 void Unpack(const Tensor& source, const Tensor& destination);
+void UnpackFrom(const void* source, const Tensor& destination);
 
 }  // namespace lockstep::comm
 

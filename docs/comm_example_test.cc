@@ -9,11 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/device_mesh.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
+#include "lockstep/comm/subgroups.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/docs/snippets.h"
 #include "lockstep/tensor/dtype.h"
@@ -30,15 +35,43 @@ void RankMain(comm::RankContext& context) {
   // ... compute something else ...
   work.Wait();
 
+  comm::Work checked = world->Barrier().Then([] { /* runs when every rank has come */ });
+  checked.Wait(Deadline::After(absl::Seconds(10)));
+
   Tensor all = Empty({world->size(), 1}, {.dtype = DType::kFloat32});
   world->AllGather(FromVector<float>({mine}, {1}), all).Wait();
   world->Barrier().Wait();
+
+  const std::vector<int64_t> counts = {2, 0, 1};
+  const int64_t count = counts[static_cast<size_t>(world->rank())];
+  Tensor part = FromVector<float>(std::vector<float>(count, 1), {count});
+  Tensor parts = Empty({3});
+  world->AllGather(part, parts, {.counts = counts}).Wait();
+
+  const int next = (world->rank() + 1) % world->size();
+  const int last = (world->rank() + world->size() - 1) % world->size();
+  Tensor theirs = Empty({3});
+  world->Batch({comm::Transfer::Send(values, next), comm::Transfer::Recv(theirs, last)}).Wait();
+
+  world->AllReduceCoalesced({values, parts}).Wait();
+
+  const std::string config = comm::BroadcastBytes(*world, world->rank() == 0 ? "layers: 12" : "");
+  std::vector<std::string> hosts =
+      comm::AllGatherBytes(*world, absl::StrCat("host", world->rank()));
+
+  std::shared_ptr<comm::Communicator> half = comm::Split(*world, /*color=*/world->rank() % 2);
+  std::shared_ptr<comm::Communicator> ends = comm::Subgroup(*world, {0, 2});
+  comm::DeviceMesh mesh(world, {{"replicate", 1}, {"shard", 3}});
+  mesh.Group("shard")->Barrier().Wait();
 
   RefPtr<Storage> storage = world->Allocate(1 << 20);
   Tensor fast = FromStorage(storage, {1 << 18}, DType::kFloat32);
   world->Broadcast(fast, {.root = 0}).Wait();
 
-  if (all.Item<float>({2, 0}) != 2 || values.Item<float>({1}) != 10) {
+  const bool is_odd = world->rank() == 1;
+  if (all.Item<float>({2, 0}) != 2 || parts.Item<float>({2}) != 3 ||
+      values.Item<float>({1}) != 30 || theirs.Item<float>({1}) != 10 || config != "layers: 12" ||
+      hosts[2] != "host2" || half->size() != (is_odd ? 1 : 2) || (ends == nullptr) != is_odd) {
     throw InternalError("wrong values");
   }
 }

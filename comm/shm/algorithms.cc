@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
@@ -36,8 +37,71 @@ Algorithms::Slice Algorithms::SliceOf(int64_t count, int rank) const {
   return {std::min(count, part * rank), std::min(count, part * (rank + 1))};
 }
 
-void Algorithms::Run(const Collective& collective, int64_t sequence) {
+Algorithms::Slice Algorithms::PartOf(int rank) const {
+  if (!signature_.uneven) return {signature_.count * rank, signature_.count * (rank + 1)};
+  const auto* part = counts_.begin() + rank;
+  const int64_t begin = std::accumulate(counts_.begin(), part, int64_t{0});
+  return {begin, begin + *part};
+}
+
+int64_t Algorithms::InputCount(int peer) const {
+  const bool is_root = peer == signature_.root;
+  const int64_t all = signature_.uneven ? signature_.count : signature_.count * member_.size();
+  switch (signature_.op) {
+    case CollectiveId::kBroadcast:
+      return is_root ? signature_.count : 0;
+    case CollectiveId::kScatter:
+      return is_root ? all : 0;
+    case CollectiveId::kReduceScatter:
+      return all;
+    case CollectiveId::kAllGather:
+    case CollectiveId::kGather:
+      return PartOf(peer).count();
+    case CollectiveId::kAllToAll: {
+      if (!signature_.uneven) return all;
+      const absl::Span<const int64_t> sent = member_.counts(peer).first(counts_.size() / 2);
+      return std::accumulate(sent.begin(), sent.end(), int64_t{0});
+    }
+    default:
+      return signature_.count;
+  }
+}
+
+Algorithms::Move Algorithms::MoveFrom(int peer) const {
+  const int rank = member_.rank();
+  const int root = signature_.root;
+  switch (signature_.op) {
+    case CollectiveId::kBroadcast:
+      return {0, 0, peer == root && rank != root ? signature_.count : 0};
+    case CollectiveId::kGather:
+      if (rank != root) return {};
+      [[fallthrough]];
+    case CollectiveId::kAllGather:
+      return {0, PartOf(peer).begin, PartOf(peer).count()};
+    case CollectiveId::kScatter:
+      if (peer != root) return {};
+      return {PartOf(rank).begin, 0, PartOf(rank).count()};
+    case CollectiveId::kAllToAll: {
+      if (!signature_.uneven) {
+        return {signature_.count * rank, signature_.count * peer, signature_.count};
+      }
+      const auto* sent = member_.counts(peer).begin();
+      const auto* received = counts_.begin() + member_.size();
+      return {std::accumulate(sent, sent + rank, int64_t{0}),
+              std::accumulate(received, received + peer, int64_t{0}), received[peer]};
+    }
+    default:
+      return {};
+  }
+}
+
+void Algorithms::Received(int peer, int64_t bytes) {
+  if (peer != member_.rank()) bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Algorithms::Start(const Collective& collective, int64_t sequence) {
   signature_ = collective.signature;
+  counts_ = collective.counts;
   item_ = ItemSize(signature_.dtype);
   input_ = nullptr;
   output_ = nullptr;
@@ -47,57 +111,37 @@ void Algorithms::Run(const Collective& collective, int64_t sequence) {
   if (collective.output.defined()) {
     output_ = static_cast<char*>(KernelRawData(collective.output));
   }
-  member_.Begin(sequence, signature_, collective.timeout);
+  member_.Begin(sequence, signature_, collective.timeout, counts_);
+  const int64_t payload = InputCount(member_.rank()) * item_;
+  member_.my_post().inlined = payload <= kInlineBytes;
+  if (payload <= kInlineBytes) Copy(member_.my_inline(), input_, payload);
+}
 
-  const bool scatters = signature_.op == CollectiveId::kReduceScatter;
-  const int64_t payload = signature_.count * item_ * (scatters ? member_.size() : 1);
-  if (payload <= kInlineBytes) {
-    const bool sends =
-        signature_.op != CollectiveId::kBroadcast || signature_.root == member_.rank();
-    if (sends && input_ != nullptr) Copy(member_.my_inline(), input_, payload);
-    member_.MeetPosts();
-    RunInline();
-    return;
-  }
-  const auto release = absl::MakeCleanup([this] { memory_.Release(); });
+void Algorithms::Run(const Collective& collective, int64_t sequence) {
+  Start(collective, sequence);
+  const bool shares = !member_.my_post().inlined;
+  bool all_inlined = !shares;
+  const auto release = absl::MakeCleanup([&] {
+    if (!all_inlined) memory_.Release();
+  });
   try {
-    memory_.Share(collective, &member_.my_post(), member_.deadline());
+    if (shares) memory_.Share(collective, &member_.my_post(), member_.deadline());
     member_.MeetPosts();
     for (int peer = 0; peer < member_.size(); ++peer) {
+      if (member_.post(peer).inlined) continue;
+      all_inlined = false;
       if (peer != member_.rank()) memory_.Resolve(peer, member_.post(peer), member_.deadline());
     }
-    RunShared();
+    if (!all_inlined) {
+      RunShared();
+    } else if (Reduces()) {
+      ReduceInline();
+    } else {
+      MoveAll(/*staged=*/false);
+    }
   } catch (const Error& error) {
     if (error.code() == absl::StatusCode::kUnavailable) member_.FailUnreachable(error.message());
     throw;
-  }
-}
-
-void Algorithms::RunInline() {
-  const int64_t count = signature_.count;
-  const int64_t bytes = count * item_;
-  const int rank = member_.rank();
-  const int64_t part = signature_.op == CollectiveId::kReduceScatter ? bytes * rank : 0;
-  switch (signature_.op) {
-    case CollectiveId::kAllReduce:
-    case CollectiveId::kReduceScatter:
-      sources_.clear();
-      for (int peer = 0; peer < member_.size(); ++peer) {
-        sources_.push_back(member_.inline_data(peer) + part);
-      }
-      ReduceElements(signature_.reduce_op, signature_.dtype, sources_, count, output_);
-      return;
-    case CollectiveId::kBroadcast:
-      if (rank != signature_.root) Copy(output_, member_.inline_data(signature_.root), bytes);
-      return;
-    case CollectiveId::kAllGather:
-      for (int peer = 0; peer < member_.size(); ++peer) {
-        Copy(output_ + peer * bytes, member_.inline_data(peer), bytes);
-      }
-      return;
-    case CollectiveId::kBarrier:
-    case CollectiveId::kCount:
-      return;
   }
 }
 
@@ -106,44 +150,29 @@ void Algorithms::RunShared() {
   bool outputs_mapped = true;
   for (int peer = 0; peer < member_.size(); ++peer) {
     const Post& post = member_.post(peer);
-    const bool matters = signature_.op != CollectiveId::kBroadcast || peer == signature_.root;
-    if (matters) inputs_mapped = inputs_mapped && memory_.IsMapped(post.input);
-    outputs_mapped = outputs_mapped && memory_.IsMapped(post.output);
+    if (!post.inlined) inputs_mapped = inputs_mapped && memory_.IsMapped(post.input);
+    const bool writes = signature_.op != CollectiveId::kReduce || peer == signature_.root;
+    if (writes) outputs_mapped = outputs_mapped && memory_.IsMapped(post.output);
   }
   const bool reachable = inputs_mapped || memory_.CanRead();
-  const int64_t bytes = signature_.count * item_;
-  const int rank = member_.rank();
   switch (signature_.op) {
     case CollectiveId::kAllReduce:
       if (inputs_mapped && outputs_mapped) return AllReduceMapped();
       if (memory_.CanRead()) return AllReduceRead();
       return AllReduceStaged();
-    case CollectiveId::kBroadcast:
-      if (!reachable) return BroadcastStaged();
-      if (rank != signature_.root) {
-        CopyFrom(signature_.root, member_.post(signature_.root).input, 0, output_, bytes);
-      }
-      member_.Signal();
-      if (rank == signature_.root) member_.AwaitAll();  // nobody else's buffer is read
-      return;
-    case CollectiveId::kAllGather:
-      if (!reachable) return AllGatherStaged();
-      for (int i = 0; i < member_.size(); ++i) {
-        const int peer = (rank + i) % member_.size();  // not all from the same peer at once
-        if (peer == rank) {
-          Copy(output_ + rank * bytes, input_, bytes);
-        } else {
-          CopyFrom(peer, member_.post(peer).input, 0, output_ + peer * bytes, bytes);
-        }
-      }
-      return MeetAtEnd();
-    case CollectiveId::kReduceScatter:
+    case CollectiveId::kReduce:
+      if (!reachable) return AllReduceStaged();
+      return ReduceToRoot(outputs_mapped && inputs_mapped);
+    case CollectiveId::kReduceScatter: {
       if (!reachable) return ReduceScatterStaged();
-      ReduceInputs(rank * signature_.count, signature_.count, output_);
+      const Slice part = PartOf(member_.rank());
+      ReduceInputs(part.begin, part.count(), output_);
       return MeetAtEnd();
-    case CollectiveId::kBarrier:
-    case CollectiveId::kCount:
-      return;
+    }
+    default:
+      MoveAll(!reachable);
+      member_.Signal();
+      return AwaitReaders();
   }
 }
 
@@ -152,11 +181,77 @@ void Algorithms::MeetAtEnd() {
   member_.AwaitAll();
 }
 
+// ---- Moving ----
+
+void Algorithms::MoveAll(bool staged) {
+  for (int i = 0; i < member_.size(); ++i) {
+    const int peer = (member_.rank() + i) % member_.size();  // not all from the same peer at once
+    const Move move = MoveFrom(peer);
+    if (move.count == 0) continue;
+    char* to = output_ + move.to * item_;
+    const int64_t offset = move.from * item_;
+    const int64_t bytes = move.count * item_;
+    if (peer == member_.rank()) {
+      Copy(to, input_ + offset, bytes);
+    } else if (member_.post(peer).inlined) {
+      Copy(to, member_.inline_data(peer) + offset, bytes);
+      Received(peer, bytes);
+    } else if (!staged) {
+      CopyFrom(peer, member_.post(peer).input, offset, to, bytes);
+    }
+  }
+  if (staged) MoveStaged();
+}
+
+// Every rank passes its whole input through its staging; peers copy what they need of each chunk.
+void Algorithms::MoveStaged() {
+  int64_t longest = 0;
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    if (!member_.post(peer).inlined) longest = std::max(longest, InputCount(peer) * item_);
+  }
+  const int rank = member_.rank();
+  const int64_t mine = member_.post(rank).inlined ? 0 : InputCount(rank) * item_;
+  int half = 0;
+  for (int64_t begin = 0; begin < longest; begin += kStagingBytes, half ^= 1) {
+    const int64_t end = begin + kStagingBytes;
+    if (begin < mine) {
+      Copy(member_.control().staging(rank, half), input_ + begin, std::min(end, mine) - begin);
+    }
+    MeetAtEnd();
+    for (int peer = 0; peer < member_.size(); ++peer) {
+      if (peer == rank || member_.post(peer).inlined) continue;
+      const Move move = MoveFrom(peer);
+      const int64_t first = std::max(begin, move.from * item_);
+      const int64_t last = std::min(end, (move.from + move.count) * item_);
+      if (first >= last) continue;
+      Copy(output_ + move.to * item_ + (first - move.from * item_),
+           member_.control().staging(peer, half) + (first - begin), last - first);
+      Received(peer, last - first);
+    }
+  }
+}
+
+// Until nobody reads this rank's input any more.
+void Algorithms::AwaitReaders() {
+  switch (signature_.op) {
+    case CollectiveId::kBroadcast:
+    case CollectiveId::kScatter:
+      if (member_.rank() == signature_.root) member_.AwaitAll();
+      return;
+    case CollectiveId::kGather:
+      if (member_.rank() != signature_.root) member_.Await(signature_.root);
+      return;
+    default:
+      member_.AwaitAll();
+  }
+}
+
 // ---- Paths over reachable buffers ----
 
 void Algorithms::CopyFrom(int peer, const BufferDescriptor& descriptor, int64_t offset, char* to,
                           int64_t bytes) {
   if (bytes == 0) return;
+  Received(peer, bytes);
   if (memory_.IsMapped(descriptor)) {
     CopyBytes(to, memory_.Map(peer, descriptor) + offset, bytes);
   } else {
@@ -169,6 +264,7 @@ void Algorithms::GatherSources(int64_t offset, int64_t bytes) {
   const size_t needed = static_cast<size_t>(member_.size()) * kReadBlockBytes;
   for (int peer = 0; peer < member_.size(); ++peer) {
     const BufferDescriptor& descriptor = member_.post(peer).input;
+    Received(peer, bytes);
     if (peer == member_.rank()) {
       sources_.push_back(input_ + offset);
     } else if (memory_.IsMapped(descriptor)) {
@@ -187,8 +283,39 @@ void Algorithms::ReduceInputs(int64_t begin, int64_t count, char* destination) {
   for (int64_t i = 0; i < count; i += block) {
     const int64_t n = std::min(block, count - i);
     GatherSources((begin + i) * item_, n * item_);
-    ReduceElements(signature_.reduce_op, signature_.dtype, sources_, n, destination + i * item_);
+    ReduceSources(n, destination + i * item_);
   }
+}
+
+void Algorithms::ReduceSources(int64_t count, char* destination) {
+  ReduceElements(signature_.reduce_op, signature_.dtype, sources_, count, destination,
+                 signature_.factor);
+}
+
+void Algorithms::ReduceInline() {
+  Slice slice = {0, signature_.count};
+  if (signature_.op == CollectiveId::kReduceScatter) slice = PartOf(member_.rank());
+  if (output_ == nullptr) return;  // not the root
+  sources_.clear();
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    sources_.push_back(member_.inline_data(peer) + slice.begin * item_);
+    Received(peer, slice.count() * item_);
+  }
+  ReduceSources(slice.count(), output_);
+}
+
+void Algorithms::ReduceToRoot(bool mapped) {
+  const bool is_root = member_.rank() == signature_.root;
+  if (mapped) {
+    const Slice slice = SliceOf(signature_.count, member_.rank());
+    char* output =
+        is_root ? output_ : memory_.Map(signature_.root, member_.post(signature_.root).output);
+    ReduceInputs(slice.begin, slice.count(), output + slice.begin * item_);
+    if (!is_root) bytes_sent_.fetch_add(slice.count() * item_, std::memory_order_relaxed);
+  } else if (is_root) {
+    ReduceInputs(0, signature_.count, output_);
+  }
+  MeetAtEnd();
 }
 
 void Algorithms::AllReduceMapped() {
@@ -203,8 +330,9 @@ void Algorithms::AllReduceMapped() {
     const int64_t n = std::min(block, slice.end - i);
     const int64_t offset = i * item_;
     GatherSources(offset, n * item_);
-    ReduceElements(signature_.reduce_op, signature_.dtype, sources_, n, output_ + offset);
+    ReduceSources(n, output_ + offset);
     for (char* output : outputs) Copy(output + offset, output_ + offset, n * item_);
+    bytes_sent_.fetch_add(n * item_ * (member_.size() - 1), std::memory_order_relaxed);
   }
   MeetAtEnd();
 }
@@ -232,10 +360,12 @@ void Algorithms::ReduceStaged(int half, Slice slice, char* destination) {
   sources_.clear();
   for (int peer = 0; peer < member_.size(); ++peer) {
     sources_.push_back(member_.control().staging(peer, half) + slice.begin * item_);
+    Received(peer, slice.count() * item_);
   }
-  ReduceElements(signature_.reduce_op, signature_.dtype, sources_, slice.count(), destination);
+  ReduceSources(slice.count(), destination);
 }
 
+// Reduce too: only the root takes the result out.
 void Algorithms::AllReduceStaged() {
   const int64_t chunk = kStagingBytes / item_;
   int half = 0;
@@ -248,36 +378,11 @@ void Algorithms::AllReduceStaged() {
     const Slice slice = SliceOf(n, member_.rank());
     ReduceStaged(half, slice, mine + slice.begin * item_);
     MeetAtEnd();
-    for (int peer = 0; peer < member_.size(); ++peer) {
+    for (int peer = 0; peer < member_.size() && output_ != nullptr; ++peer) {
       const Slice theirs = SliceOf(n, peer);
+      Received(peer, theirs.count() * item_);
       Copy(output_ + (begin + theirs.begin) * item_,
            member_.control().staging(peer, half) + theirs.begin * item_, theirs.count() * item_);
-    }
-  }
-}
-
-void Algorithms::BroadcastStaged() {
-  const int64_t bytes = signature_.count * item_;
-  const bool is_root = member_.rank() == signature_.root;
-  int half = 0;
-  for (int64_t begin = 0; begin < bytes; begin += kStagingBytes, half ^= 1) {
-    const int64_t n = std::min(kStagingBytes, bytes - begin);
-    char* staged = member_.control().staging(signature_.root, half);
-    if (is_root) Copy(staged, input_ + begin, n);
-    MeetAtEnd();
-    if (!is_root) Copy(output_ + begin, staged, n);
-  }
-}
-
-void Algorithms::AllGatherStaged() {
-  const int64_t bytes = signature_.count * item_;
-  int half = 0;
-  for (int64_t begin = 0; begin < bytes; begin += kStagingBytes, half ^= 1) {
-    const int64_t n = std::min(kStagingBytes, bytes - begin);
-    Copy(member_.control().staging(member_.rank(), half), input_ + begin, n);
-    MeetAtEnd();
-    for (int peer = 0; peer < member_.size(); ++peer) {
-      Copy(output_ + peer * bytes + begin, member_.control().staging(peer, half), n);
     }
   }
 }
@@ -285,16 +390,22 @@ void Algorithms::AllGatherStaged() {
 void Algorithms::ReduceScatterStaged() {
   const int64_t size = member_.size();
   const int64_t chunk = kStagingBytes / size / item_;
+  int64_t longest = 0;
+  for (int rank = 0; rank < member_.size(); ++rank) {
+    longest = std::max(longest, PartOf(rank).count());
+  }
   int half = 0;
-  for (int64_t begin = 0; begin < signature_.count; begin += chunk, half ^= 1) {
-    const int64_t n = std::min(chunk, signature_.count - begin);
+  for (int64_t begin = 0; begin < longest; begin += chunk, half ^= 1) {
     char* mine = member_.control().staging(member_.rank(), half);
-    for (int64_t part = 0; part < size; ++part) {
-      Copy(mine + part * n * item_, input_ + (part * signature_.count + begin) * item_, n * item_);
+    for (int rank = 0; rank < member_.size(); ++rank) {
+      const Slice part = PartOf(rank);
+      const int64_t n = std::min(chunk, part.count() - begin);
+      Copy(mine + rank * chunk * item_, input_ + (part.begin + begin) * item_, n * item_);
     }
     MeetAtEnd();
-    const int64_t first = member_.rank() * n;
-    ReduceStaged(half, {first, first + n}, output_ + begin * item_);
+    const int64_t n = std::min(chunk, PartOf(member_.rank()).count() - begin);
+    const int64_t first = member_.rank() * chunk;
+    if (n > 0) ReduceStaged(half, {first, first + n}, output_ + begin * item_);
   }
 }
 

@@ -3,24 +3,27 @@
 //
 // The collectives, in terms of meetings (member.h) and memory (peer_memory.h).
 //
-// Four paths; all ranks choose the same one, from what they have posted. Results are the same bits
-// on each, because every element is reduced in rank order by the same instructions.
+// Collectives that move data are one algorithm: each rank copies from its peers what it is to have.
+// Those that reduce are cut into slices. Four paths lead to a peer's data; all ranks choose alike,
+// from what they have posted. Results are the same bits on each, because every element is reduced
+// in rank order by the same instructions.
 //
-//   inline   up to kInlineBytes a rank: payloads are in the control block; one meeting in all
+//   inline   inputs up to kInlineBytes are in the control block: one meeting in all, if all are
 //   mapped   all buffers can be mapped: a rank reduces its slice of the elements straight from
 //            everybody's buffers into everybody's buffers
 //   read     private buffers are read through the kernel; a rank reduces its slice into its own
 //            output, and then reads the others' slices
-//   staged   otherwise: everything passes through the control block in chunks, in two halves, so
-//   that
-//            one is filled while peers still read the other
+//   staged   otherwise: inputs pass through the control block in chunks, in two halves, so that one
+//            is filled while peers still read the other
 #ifndef LOCKSTEP_COMM_SHM_ALGORITHMS_H_
 #define LOCKSTEP_COMM_SHM_ALGORITHMS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/comm/communicator.h"
+#include "absl/types/span.h"
+#include "lockstep/comm/collective.h"
 #include "lockstep/comm/shm/member.h"
 #include "lockstep/comm/shm/peer_memory.h"
 
@@ -34,6 +37,10 @@ class Algorithms {
   // Runs the collective `sequence`. Its tensors are row-major. Throws as Member does.
   void Run(const Collective& collective, int64_t sequence);
 
+  // Copied or reduced from peers' memory, and written into it, so far. Any thread.
+  int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
+  int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
  private:
   // Elements [begin, end).
   struct Slice {
@@ -44,17 +51,36 @@ class Algorithms {
   // Part `rank` of `count` elements: parts are equal but for the last, and begin on cache lines.
   Slice SliceOf(int64_t count, int rank) const;
 
-  void RunInline();
+  // Where this rank's part of `peer`'s input lies there and goes here, in elements.
+  struct Move {
+    int64_t from = 0;
+    int64_t to = 0;
+    int64_t count = 0;
+  };
+  Move MoveFrom(int peer) const;
+  // Part `rank` of a tensor of W parts.
+  Slice PartOf(int rank) const;
+  // Elements of `peer`'s input; 0 where it has none.
+  int64_t InputCount(int peer) const;
+  bool Reduces() const { return signature_.reduces; }
+
+  void Start(const Collective& collective, int64_t sequence);
   void RunShared();
+
+  void MoveAll(bool staged);
+  void MoveStaged();
+  void AwaitReaders();
+
+  void ReduceInline();
   void AllReduceMapped();
   void AllReduceRead();
   void AllReduceStaged();
-  void BroadcastStaged();
-  void AllGatherStaged();
+  void ReduceToRoot(bool mapped);
   void ReduceScatterStaged();
 
   // destination[i] = reduction over ranks of their inputs' element begin + i.
   void ReduceInputs(int64_t begin, int64_t count, char* destination);
+  void ReduceSources(int64_t count, char* destination);
   // Reduces part `slice` of what all ranks have staged in `half` into `destination`.
   void ReduceStaged(int half, Slice slice, char* destination);
   // Copies from a peer's input or output, at a byte offset.
@@ -64,6 +90,7 @@ class Algorithms {
   // be.
   void GatherSources(int64_t offset, int64_t bytes);
   void MeetAtEnd();
+  void Received(int peer, int64_t bytes);
 
   Member& member_;
   PeerMemory& memory_;
@@ -73,7 +100,10 @@ class Algorithms {
   int64_t item_ = 1;
   const char* input_ = nullptr;
   char* output_ = nullptr;
+  absl::Span<const int64_t> counts_;  // of an uneven one
 
+  std::atomic<int64_t> bytes_received_{0};
+  std::atomic<int64_t> bytes_sent_{0};
   std::vector<const void*> sources_;
   std::vector<char> scratch_;
 };

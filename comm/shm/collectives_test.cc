@@ -22,9 +22,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/rank_checks.h"
+#include "lockstep/comm/serial_reference.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/spawn.h"
-#include "lockstep/comm/tensor_memory.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/tensor/tensor_data.h"
@@ -52,87 +53,11 @@ bool IsFirstOfItsSize(DType dtype) {
   return *std::find_if(std::begin(kDTypes), std::end(kDTypes), same_size) == dtype;
 }
 
-// Ranks may be other processes, where gtest's assertions go nowhere.
-void Require(bool condition, absl::string_view text) {
-  if (!condition) throw lockstep::InternalError(text);
-}
-
-// Small whole numbers, so that every sum and product of four of them is exact in every dtype.
-double Value(DType dtype, int rank, int64_t i) {
-  const int64_t mixed = i * 7 + rank * 13 + i / 97;
-  if (dtype == DType::kBool) return static_cast<double>(mixed % 3 == 0);
-  if (dtype == DType::kUInt8) return static_cast<double>(mixed % 4);
-  return static_cast<double>(mixed % 7 - 3);
-}
-
-double RoundTo(DType dtype, double value) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return static_cast<float>(value);
-    case DType::kBFloat16:
-      return ToFloat(ToBFloat16(static_cast<float>(value)));
-    case DType::kFloat16:
-      return ToFloat(ToFloat16(static_cast<float>(value)));
-    default:
-      return value;
-  }
-}
-
-double Combine(ReduceOp op, DType dtype, double a, double b) {
-  const auto ia = static_cast<int64_t>(a);
-  const auto ib = static_cast<int64_t>(b);
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage:
-      if (dtype == DType::kBool) return static_cast<double>(ia | ib);
-      return a + b;
-    case ReduceOp::kProduct:
-      return dtype == DType::kUInt8 ? static_cast<double>((ia * ib) & 255) : a * b;
-    case ReduceOp::kMin:
-      return std::min(a, b);
-    case ReduceOp::kMax:
-      return std::max(a, b);
-    case ReduceOp::kBitAnd:
-      return static_cast<double>(ia & ib);
-    case ReduceOp::kBitOr:
-      return static_cast<double>(ia | ib);
-    case ReduceOp::kBitXor:
-      return static_cast<double>(ia ^ ib);
-  }
-  return 0;
-}
-
-double Reduced(ReduceOp op, DType dtype, int size, int64_t i) {
-  double value = Value(dtype, 0, i);
-  for (int rank = 1; rank < size; ++rank) value = Combine(op, dtype, value, Value(dtype, rank, i));
-  if (op != ReduceOp::kAverage) return value;
-  if (dtype == DType::kFloat64) return value * (1.0 / size);
-  return RoundTo(dtype, static_cast<float>(value) * (1.0f / static_cast<float>(size)));
-}
-
 enum class Place { kOrdinary, kAllocated };
 
 Tensor NewTensor(Communicator& comm, Place place, int64_t count, DType dtype) {
   if (place == Place::kOrdinary) return Empty({count}, {dtype, {}});
   return FromStorage(comm.Allocate(count * ItemSize(dtype)), ShapeSpan({count}), dtype);
-}
-
-void FillWith(const Tensor& tensor, const std::function<double(int64_t)>& value) {
-  std::vector<double> values(static_cast<size_t>(tensor.numel()));
-  for (int64_t i = 0; i < tensor.numel(); ++i) values[static_cast<size_t>(i)] = value(i);
-  const Tensor source = FromVector<double>(values, ShapeSpan(tensor.shape()), {tensor.dtype(), {}});
-  Unpack(source, tensor);
-}
-
-void RequireValues(const Tensor& tensor, const std::function<double(int64_t)>& expected,
-                   const std::string& what) {
-  const std::vector<double> values = tensor.ToVector<double>();
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double wanted = expected(static_cast<int64_t>(i));
-    if (values[i] == wanted) continue;
-    throw InternalError(
-        absl::StrCat(what, ": element ", i, " is ", values[i], " and should be ", wanted));
-  }
 }
 
 struct Case {
@@ -200,15 +125,6 @@ void CheckReduceScatter(Communicator& comm, const Case& c, ReduceOp op) {
       output,
       [&](int64_t i) { return Reduced(op, c.dtype, comm.size(), comm.rank() * c.count + i); },
       absl::StrCat("ReduceScatter ", ReduceOpName(op), " ", c.ToString()));
-}
-
-bool IsDefined(ReduceOp op, DType dtype) {
-  try {
-    CheckReduceOp("", op, dtype);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
 }
 
 PeerMemoryAccess AccessFrom(const std::string& argument) {

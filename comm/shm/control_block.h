@@ -21,6 +21,9 @@ namespace lockstep::comm::shm {
 
 // Payloads up to this size travel in the block itself.
 inline constexpr int64_t kInlineBytes = 16 << 10;
+// Of what one rank sends to another: pieces of up to so many bytes, up to so many at a time.
+inline constexpr int64_t kFragmentBytes = 16 << 10;
+inline constexpr uint32_t kChannelSlots = 4;
 // Half of what a rank may stage at a time, see algorithms.cc.
 inline constexpr int64_t kStagingBytes = 1 << 20;
 
@@ -36,6 +39,7 @@ struct Post {
   Signature signature;
   BufferDescriptor input;
   BufferDescriptor output;
+  bool inlined = false;        // this rank's input is in its inline data
   uint64_t messages_sent = 0;  // to each peer, so far: process_memory.h
 };
 
@@ -44,12 +48,32 @@ struct alignas(64) RankCell {
   std::atomic<uint32_t> progress;
   std::atomic<uint32_t> sleepers;  // threads that sleep on `progress`
   std::atomic<uint32_t> left;      // 1: the rank has destroyed its communicator
+  // Counts whatever may concern this rank's transfers; they sleep on it.
+  std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> bell_sleepers;
   // For the test of direct reads at construction: the address of a number, and the number.
   uint64_t probe_address;
   uint64_t probe_value;
   uint32_t reads_all_peers;
   alignas(64) Post posts[2];
   alignas(64) char inline_data[2][kInlineBytes];
+};
+
+// A message from one rank to another, or a piece of one.
+struct Fragment {
+  Signature signature;  // the sender's call
+  uint64_t address;     // pulled: where the message is in the sender's memory
+  int64_t bytes;        // else: how much of it is in `data`
+  bool pulled;
+  alignas(64) char data[kFragmentBytes];
+};
+
+// From one rank to one other. The sender fills slots and counts them in `posted`, the receiver
+// empties them and counts in `taken`.
+struct Channel {
+  alignas(64) std::atomic<uint32_t> posted;
+  alignas(64) std::atomic<uint32_t> taken;
+  Fragment slots[kChannelSlots];
 };
 
 // The group's first error.
@@ -66,7 +90,10 @@ class ControlBlock {
   ControlBlock() = default;
   ControlBlock(void* memory, int size) : memory_(static_cast<char*>(memory)), size_(size) {}
 
-  static int64_t Bytes(int size) { return StagingOffset(size) + int64_t{2} * size * kStagingBytes; }
+  static int64_t Bytes(int size) {
+    return CountsOffset(size) +
+           int64_t{2} * size * CountsPerSlot(size) * static_cast<int64_t>(sizeof(int64_t));
+  }
 
   int size() const { return size_; }
   ErrorCell& error() const { return *reinterpret_cast<ErrorCell*>(memory_); }
@@ -77,8 +104,23 @@ class ControlBlock {
   char* staging(int r, int half) const {
     return memory_ + StagingOffset(size_) + (int64_t{2} * r + half) * kStagingBytes;
   }
+  // Of uneven collectives, by slot as posts: counts of parts, for AllToAll those sent and received.
+  int64_t* counts(int r, int slot) const {
+    return reinterpret_cast<int64_t*>(memory_ + CountsOffset(size_)) +
+           (int64_t{2} * r + slot) * CountsPerSlot(size_);
+  }
+  Channel& channel(int from, int to) const {
+    return reinterpret_cast<Channel*>(memory_ + ChannelOffset(size_))[int64_t{from} * size_ + to];
+  }
 
  private:
+  static int64_t CountsPerSlot(int size) { return (int64_t{2} * size + 7) / 8 * 8; }
+  static int64_t CountsOffset(int size) {
+    return ChannelOffset(size) + int64_t{size} * size * static_cast<int64_t>(sizeof(Channel));
+  }
+  static int64_t ChannelOffset(int size) {
+    return StagingOffset(size) + int64_t{2} * size * kStagingBytes;
+  }
   static int64_t StagingOffset(int size) {
     constexpr int64_t kPage = 4096;
     const int64_t cells =

@@ -34,7 +34,8 @@ Member::Member(ControlBlock control, int rank, std::string group_name, Liveness*
       liveness_(liveness),
       may_spin_(may_spin) {}
 
-void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration timeout) {
+void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration timeout,
+                   absl::Span<const int64_t> counts) {
   if (Failed()) ThrowFailure();
   // One that is leaving gives up what is pending without meeting its peers, so it may be two
   // collectives ahead of them: it must not overwrite a post that they still have to compare.
@@ -51,6 +52,15 @@ void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration 
   post.signature = signature;
   post.input = {};
   post.output = {};
+  post.inlined = false;
+  std::copy(counts.begin(), counts.end(), control_.counts(rank_, slot_));
+}
+
+absl::Span<const int64_t> Member::counts(int peer) const {
+  const Signature& signature = post(peer).signature;
+  if (!signature.uneven) return {};
+  const int64_t count = int64_t{size()} * (signature.op == CollectiveId::kAllToAll ? 2 : 1);
+  return {control_.counts(peer, slot_), static_cast<size_t>(count)};
 }
 
 void Member::MeetPosts() {
@@ -68,6 +78,7 @@ void Member::MeetPosts() {
 void Member::Signal() {
   RankCell& cell = control_.rank(rank_);
   ++step_;
+  steps_told_.fetch_add(1, std::memory_order_relaxed);
   // Sequentially consistent, as is the sleeper's count and look at the word: one of the two sees
   // the other.
   cell.progress.store(step_, std::memory_order_seq_cst);
@@ -131,7 +142,7 @@ void Member::CheckPeers(uint32_t step) {
   if (!deadline_.Expired() || missing.empty()) return;
   FailAndThrow(absl::StatusCode::kDeadlineExceeded,
                absl::StrCat(missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "),
-                            posting_ ? " did not call " : " did not finish ", signature_.ToString(),
+                            posting_ ? " did not call " : " did not finish ", CallOf(rank_),
                             " within ", absl::FormatDuration(timeout_), " of rank ", rank_,
                             ", as collective ", sequence_));
 }
@@ -163,17 +174,34 @@ void Member::FailUnreachable(absl::string_view text) {
 void Member::CompareArrivedPosts(uint32_t step) {
   for (int peer = 0; peer < size(); ++peer) {
     if (!Reached(peer, step) || peer == rank_) continue;
-    const Post& theirs = post(peer);
-    if (theirs.sequence == sequence_ && theirs.signature == signature_) continue;
-    // Told from the lower rank's side, so that every rank says the same.
-    const int low = std::min(peer, rank_);
-    const std::string mine = signature_.ToString();
-    const std::string other = theirs.signature.ToString();
-    FailAndThrow(absl::StatusCode::kInvalidArgument,
-                 absl::StrCat("ranks disagree on collective ", sequence_, ": rank ", low,
-                              " called ", low == rank_ ? mine : other, ", rank ",
-                              std::max(peer, rank_), " called ", low == rank_ ? other : mine));
+    if (!Agree(rank_, peer)) FailDisagreeing(rank_, peer);
+    if (!signature_.uneven || signature_.op != CollectiveId::kAllToAll) continue;
+    // Others may fit this rank and not each other.
+    for (int other = 0; other < peer; ++other) {
+      if (Reached(other, step) && !Agree(other, peer)) FailDisagreeing(other, peer);
+    }
   }
+}
+
+bool Member::Agree(int a, int b) const {
+  if (post(a).sequence != post(b).sequence || post(a).signature != post(b).signature) return false;
+  if (!signature_.uneven) return true;
+  const absl::Span<const int64_t> of_a = counts(a);
+  const absl::Span<const int64_t> of_b = counts(b);
+  if (signature_.op != CollectiveId::kAllToAll) return of_a == of_b;
+  return of_a[static_cast<size_t>(b)] == of_b[static_cast<size_t>(size() + a)] &&
+         of_b[static_cast<size_t>(a)] == of_a[static_cast<size_t>(size() + b)];
+}
+
+std::string Member::CallOf(int peer) const { return post(peer).signature.ToString(counts(peer)); }
+
+void Member::FailDisagreeing(int a, int b) {
+  // Told from the lower rank's side, so that every rank says the same.
+  const int low = std::min(a, b);
+  const int high = std::max(a, b);
+  FailAndThrow(absl::StatusCode::kInvalidArgument,
+               absl::StrCat("ranks disagree on collective ", sequence_, ": rank ", low, " called ",
+                            CallOf(low), ", rank ", high, " called ", CallOf(high)));
 }
 
 void Member::FailAndThrow(absl::StatusCode code, const std::string& text) {
@@ -208,8 +236,17 @@ void Member::Leave() {
   WakeEverybody();
 }
 
+void Member::Ring(int peer) {
+  RankCell& cell = control_.rank(peer);
+  cell.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (cell.bell_sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(cell.bell);
+}
+
 void Member::WakeEverybody() {
-  for (int r = 0; r < size(); ++r) FutexWakeAll(control_.rank(r).progress);
+  for (int r = 0; r < size(); ++r) {
+    FutexWakeAll(control_.rank(r).progress);
+    Ring(r);
+  }
 }
 
 }  // namespace lockstep::comm::shm

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/signature.h"
@@ -35,10 +36,11 @@ class Liveness {
   virtual bool IsGone(int rank) = 0;
 };
 
-// Used by the communication thread, but for Fail, Failed, ThrowFailure and Stop, which any thread
-// may call. Waiting throws DeadlineExceeded (naming the ranks that are missing), Unavailable
-// (naming a rank that died or left), Aborted (after Stop), InvalidArgument (ranks disagree), or
-// whatever another rank failed with; all but Stop put the group into the error state.
+// Used by the communication thread, but for Fail, FailUnreachable, Failed, ThrowFailure, Stop,
+// Stopped, Ring and GoneText, which any thread may call. Waiting throws DeadlineExceeded (naming
+// the ranks that are missing), Unavailable (naming a rank that died or left), Aborted (after Stop),
+// InvalidArgument (ranks disagree), or whatever another rank failed with; all but Stop put the
+// group into the error state.
 class Member {
  public:
   // `liveness` may be null: peers then only leave in order.
@@ -46,16 +48,21 @@ class Member {
 
   int rank() const { return rank_; }
   int size() const { return control_.size(); }
+  const std::string& group_name() const { return group_name_; }
   const ControlBlock& control() const { return control_; }
 
   // Starts a collective. The deadline runs from here.
-  void Begin(int64_t sequence, const Signature& signature, absl::Duration timeout);
+  // `counts`: of an uneven one.
+  void Begin(int64_t sequence, const Signature& signature, absl::Duration timeout,
+             absl::Span<const int64_t> counts = {});
 
   // This collective's post and inline data of this rank and, after MeetPosts(), of the others.
   Post& my_post() { return control_.rank(rank_).posts[slot_]; }
   char* my_inline() { return control_.rank(rank_).inline_data[slot_]; }
   const Post& post(int peer) const { return control_.rank(peer).posts[slot_]; }
   const char* inline_data(int peer) const { return control_.rank(peer).inline_data[slot_]; }
+  // Of an uneven collective: W counts, or 2 W for AllToAll.
+  absl::Span<const int64_t> counts(int peer) const;
 
   void MeetPosts();
   // One step forward.
@@ -76,19 +83,28 @@ class Member {
   [[noreturn]] void ThrowFailure() const;
   // Ends this rank's waiting with Aborted.
   void Stop() { stopping_.store(true, std::memory_order_release); }
+  bool Stopped() const { return stopping_.load(std::memory_order_acquire); }
   // Tells the peers that this rank takes no further part.
   void Leave();
+  // Wakes the transfers of `peer`.
+  void Ring(int peer);
+  // "rank 2 has died (...)", "rank 2 has left (...)", or "".
+  std::string GoneText(int peer);
 
   Deadline deadline() const { return deadline_; }
+  // Calls of Signal() and MeetPosts() so far. Any thread.
+  int64_t steps() const { return steps_told_.load(std::memory_order_relaxed); }
 
  private:
   bool Reached(int peer, uint32_t step) const;
   void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
   void Sleep(int peer, uint32_t step);
   void CheckPeers(uint32_t step);
-  // "rank 2 has died (...)", "rank 2 has left (...)", or "".
-  std::string GoneText(int peer);
   void CompareArrivedPosts(uint32_t step);
+  // Whether the calls of two ranks that have come fit each other.
+  bool Agree(int a, int b) const;
+  std::string CallOf(int peer) const;
+  [[noreturn]] void FailDisagreeing(int a, int b);
   [[noreturn]] void FailAndThrow(absl::StatusCode code, const std::string& text);
   void WakeEverybody();
 
@@ -100,6 +116,7 @@ class Member {
   std::atomic<bool> stopping_{false};
 
   uint32_t step_ = 0;
+  std::atomic<int64_t> steps_told_{0};
   int slot_ = 0;
   bool posting_ = false;  // whether peers are awaited to call or to finish
   int64_t sequence_ = 0;

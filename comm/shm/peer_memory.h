@@ -10,13 +10,13 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/ref_counted.h"
-#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/collective.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/tensor/storage.h"
 
 namespace lockstep::comm::shm {
 
-// Used by the communication thread, but for Allocate.
+// Used by the communication thread, but for Allocate and what is said to serve transfers.
 class PeerMemory {
  public:
   virtual ~PeerMemory() = default;
@@ -40,6 +40,15 @@ class PeerMemory {
   virtual bool CanRead() const = 0;
   // Copies from private memory of `peer`. Throws Unavailable when the peer, or its buffer, is gone.
   virtual void Read(int peer, uint64_t address, void* to, int64_t bytes) = 0;
+
+  // Transfers: by the thread of transfers, and (Offer, Withdraw) by those that send.
+  // Whether a receiver can copy from its peers' private memory: the same on all ranks.
+  virtual bool CanPull() const = 0;
+  // Opens `tensor`, row-major, to `peer` until Withdraw; returns its address for Pull().
+  virtual uint64_t Offer(int peer, uint32_t slot, const Tensor& tensor) = 0;
+  virtual void Withdraw(int peer, uint32_t slot) = 0;
+  // Copies what `peer` has offered. Throws Unavailable when the peer, or its offer, is gone.
+  virtual void Pull(int peer, uint32_t slot, uint64_t address, void* to, int64_t bytes) = 0;
 
   // At the end of a collective, successful or not.
   virtual void Release() = 0;

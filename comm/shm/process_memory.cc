@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/reduce.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor_data.h"
 #include "lockstep/tensor/thread_state.h"
@@ -221,6 +222,20 @@ void ProcessMemory::Read(int peer, uint64_t address, void* to, int64_t bytes) {
     local += n;
     address += static_cast<uint64_t>(n);
     bytes -= n;
+  }
+}
+
+// Shared memory is offered by its private address too: to announce a segment to peers that take
+// no part would fill their sockets.
+uint64_t ProcessMemory::Offer(int /*peer*/, uint32_t /*slot*/, const Tensor& tensor) {
+  return reinterpret_cast<uint64_t>(KernelRawData(tensor));
+}
+
+void ProcessMemory::Pull(int peer, uint32_t /*slot*/, uint64_t address, void* to, int64_t bytes) {
+  if (peer == rank_) {
+    CopyBytes(to, reinterpret_cast<const void*>(address), bytes);
+  } else {
+    Read(peer, address, to, bytes);
   }
 }
 

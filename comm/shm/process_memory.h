@@ -60,6 +60,10 @@ class ProcessMemory final : public PeerMemory {
   char* Map(int peer, const BufferDescriptor& descriptor) override;
   bool CanRead() const override { return can_read_; }
   void Read(int peer, uint64_t address, void* to, int64_t bytes) override;
+  bool CanPull() const override { return can_read_; }
+  uint64_t Offer(int peer, uint32_t slot, const Tensor& tensor) override;
+  void Withdraw(int /*peer*/, uint32_t /*slot*/) override {}
+  void Pull(int peer, uint32_t slot, uint64_t address, void* to, int64_t bytes) override;
   void Release() override {}
 
  private:

@@ -5,6 +5,7 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -36,18 +37,21 @@ void Assemble(Member& member, const ProcessGroupOptions& options, Deadline deadl
   }
 }
 
-bool MaySpin(const ProcessGroupOptions& options) { return options.world_size <= HardwareThreads(); }
+bool MaySpin(const ProcessGroupOptions& options) {
+  return std::max(options.world_size, options.local_world_size) <= HardwareThreads();
+}
 
 GroupParts MakeThreadParts(const ProcessGroupOptions& options, const std::string& key,
                            LocalStore& store) {
   const std::shared_ptr<ThreadGroup> group = store.Share<ThreadGroup>(
       key, [&] { return std::make_shared<ThreadGroup>(options.world_size); });
   GroupParts parts;
+  parts.may_spin = MaySpin(options);
   parts.control_memory = group;
   parts.memory = std::make_unique<ThreadMemory>(
       group, options.rank, options.peer_memory_access == PeerMemoryAccess::kStaged);
   parts.member = std::make_unique<Member>(group->control(), options.rank, options.group_name,
-                                          nullptr, MaySpin(options));
+                                          nullptr, parts.may_spin);
   return parts;
 }
 
@@ -100,10 +104,15 @@ void ProbeDirectReads(Member& member, ProcessMemory& memory, const ProcessGroupO
 }  // namespace
 
 std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options) {
+  return MakeShmCommunicator(options, GroupKey(options, Deadline::After(options.timeout)));
+}
+
+std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options,
+                                                  const std::string& key) {
   const Deadline deadline = Deadline::After(options.timeout);
-  const std::string key = GroupKey(options, deadline);
   if (auto* local = dynamic_cast<LocalStore*>(options.store.get())) {
     GroupParts parts = MakeThreadParts(options, key, *local);
+    parts.key = key;
     Assemble(*parts.member, options, deadline);
     return std::make_shared<ShmCommunicator>(options, std::move(parts));
   }
@@ -111,11 +120,13 @@ std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& opt
   auto memory = std::make_unique<ProcessMemory>(meeting.links, options.rank);
   auto control = std::make_shared<Mapping>(std::move(meeting.control));
   GroupParts parts;
+  parts.may_spin = MaySpin(options);
+  parts.key = key;
   parts.control_memory = control;
   parts.liveness = meeting.links;
   parts.member =
       std::make_unique<Member>(ControlBlock(control->data(), options.world_size), options.rank,
-                               options.group_name, meeting.links.get(), MaySpin(options));
+                               options.group_name, meeting.links.get(), parts.may_spin);
   Assemble(*parts.member, options, deadline);
   ProbeDirectReads(*parts.member, *memory, options);
   parts.memory = std::move(memory);
@@ -125,7 +136,8 @@ std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& opt
 namespace {
 
 [[maybe_unused]] const bool registered = [] {
-  RegisterBackend("shm", MakeShmCommunicator);
+  RegisterBackend("shm",
+                  [](const ProcessGroupOptions& options) { return MakeShmCommunicator(options); });
   return true;
 }();
 

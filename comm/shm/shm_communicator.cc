@@ -47,9 +47,11 @@ void MakeRowMajor(Collective* collective, Tensor* unpack_to) {
 
 ShmCommunicator::ShmCommunicator(const ProcessGroupOptions& options, GroupParts parts)
     : Communicator(options.rank, options.world_size, options.group_name, options.timeout),
-      store_(options.store),
+      options_(options),
       parts_(std::move(parts)),
-      algorithms_(parts_.member.get(), parts_.memory.get()) {
+      algorithms_(parts_.member.get(), parts_.memory.get()),
+      transfers_(
+          std::make_unique<Transfers>(parts_.member.get(), parts_.memory.get(), parts_.may_spin)) {
   thread_ = std::thread([this] { RunQueue(); });
 }
 
@@ -62,6 +64,7 @@ ShmCommunicator::~ShmCommunicator() {
     changed_.notify_one();
   }
   thread_.join();
+  transfers_.reset();
 }
 
 RefPtr<Storage> ShmCommunicator::Allocate(int64_t bytes, MemoryCategory category) {
@@ -77,6 +80,17 @@ RefPtr<Storage> ShmCommunicator::Allocate(int64_t bytes, MemoryCategory category
   return parts_.memory->Allocate(bytes, category);
 }
 
+std::shared_ptr<Communicator> ShmCommunicator::MakeSubgroup(const std::string& name, int rank,
+                                                            int size) {
+  ProcessGroupOptions options = options_;
+  // The processors are shared with the ranks outside too.
+  options.local_world_size = std::max(options.local_world_size, options.world_size);
+  options.group_name = absl::StrCat(group_name(), "/", name);
+  options.rank = rank;
+  options.world_size = size;
+  return MakeShmCommunicator(options, absl::StrCat(parts_.key, "/", name));
+}
+
 void ShmCommunicator::Abort(absl::string_view reason) {
   parts_.member->Fail(absl::StatusCode::kAborted,
                       absl::StrCat("aborted by rank ", rank(), ": ", reason));
@@ -85,6 +99,11 @@ void ShmCommunicator::Abort(absl::string_view reason) {
 int64_t ShmCommunicator::sequence() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return next_sequence_;
+}
+
+Traffic ShmCommunicator::traffic() const {
+  return {parts_.member->steps() + transfers_->fragments_sent(),
+          algorithms_.bytes_received() + transfers_->bytes_received(), algorithms_.bytes_sent()};
 }
 
 void ShmCommunicator::CheckDevice(absl::string_view call, const Tensor& tensor) const {
@@ -96,9 +115,9 @@ void ShmCommunicator::CheckDevice(absl::string_view call, const Tensor& tensor) 
   }
 }
 
-std::string ShmCommunicator::Where(const Signature& signature, int64_t sequence) const {
-  return absl::StrCat(signature.ToString(), ": rank ", rank(), " of group \"", group_name(),
-                      "\", collective ", sequence);
+std::string ShmCommunicator::Where(const Collective& collective, int64_t sequence) const {
+  return absl::StrCat(collective.signature.ToString(collective.counts), ": rank ", rank(),
+                      " of group \"", group_name(), "\", collective ", sequence);
 }
 
 Work ShmCommunicator::Issue(Collective collective) {
@@ -111,11 +130,6 @@ Work ShmCommunicator::Issue(Collective collective) {
                                            "\" is in the error state; make a new group"));
     }
   }
-  // Only the root of a broadcast sends, and it only sends.
-  if (collective.signature.root == rank()) collective.output = Tensor();
-  if (collective.signature.root >= 0 && collective.signature.root != rank()) {
-    collective.input = Tensor();
-  }
   std::vector<Tensor> buffers;
   if (collective.input.defined()) {
     buffers.push_back(collective.input);
@@ -127,15 +141,37 @@ Work ShmCommunicator::Issue(Collective collective) {
   }
   Task task;
   MakeRowMajor(&collective, &task.unpack_to);
-  task.work = std::make_shared<PendingWork>(std::move(buffers));
+  task.work = std::make_shared<PendingWork>(std::move(buffers), collective.signature);
   task.collective = std::move(collective);
   task.observer = CurrentThreadState().observer;
   const std::shared_ptr<PendingWork> work = task.work;
+  if (task.collective.signature.peer >= 0) {
+    StartTransfer(std::move(task));
+    return Work(work);
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   task.sequence = next_sequence_++;
   queue_.push_back(std::move(task));
   changed_.notify_one();
   return Work(work);
+}
+
+void ShmCommunicator::StartTransfer(Task task) {
+  const Collective& transfer = task.collective;
+  const Signature signature = transfer.signature;
+  const Tensor tensor = signature.op == CollectiveId::kSend ? transfer.input : transfer.output;
+  const absl::Duration timeout = transfer.timeout;
+  const int64_t start_ns = task.observer ? MonotonicNanoseconds() : 0;
+  const auto done = [signature, tensor, start_ns, unpack_to = task.unpack_to, work = task.work,
+                     observer = task.observer](std::optional<Error> error) {
+    if (!error.has_value() && unpack_to.defined()) Unpack(tensor, unpack_to);
+    if (observer != nullptr) {
+      observer->OnSpan({SpanKind::kCommunication, CollectiveName(signature.op), start_ns,
+                        MonotonicNanoseconds(), 0, tensor.bytes()});
+    }
+    work->Complete(std::move(error));
+  };
+  transfers_->Start(signature, tensor, timeout, done);
 }
 
 void ShmCommunicator::RunQueue() {
@@ -171,10 +207,10 @@ void ShmCommunicator::RunTask(Task& task) {
 }
 
 std::optional<Error> ShmCommunicator::RunCollective(const Task& task) {
-  const Signature& signature = task.collective.signature;
   try {
     algorithms_.Run(task.collective, task.sequence);
     if (task.unpack_to.defined()) Unpack(task.collective.output, task.unpack_to);
+    if (task.collective.finish) task.collective.finish();
     return std::nullopt;
   } catch (const Error& error) {
     // The member's own errors are the group's already; others (no memory, a peer's memory gone) are
@@ -182,11 +218,11 @@ std::optional<Error> ShmCommunicator::RunCollective(const Task& task) {
     if (error.code() != absl::StatusCode::kAborted) {
       parts_.member->Fail(error.code(), absl::StrCat("rank ", rank(), ": ", error.message()));
     }
-    return error.WithContext(Where(signature, task.sequence));
+    return error.WithContext(Where(task.collective, task.sequence));
   } catch (const std::exception& error) {
     parts_.member->Fail(absl::StatusCode::kInternal,
                         absl::StrCat("rank ", rank(), ": ", error.what()));
-    return InternalError(absl::StrCat(Where(signature, task.sequence), ": ", error.what()));
+    return InternalError(absl::StrCat(Where(task.collective, task.sequence), ": ", error.what()));
   }
 }
 

@@ -25,6 +25,7 @@
 #include "lockstep/comm/shm/algorithms.h"
 #include "lockstep/comm/shm/member.h"
 #include "lockstep/comm/shm/peer_memory.h"
+#include "lockstep/comm/shm/transfers.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/span_observer.h"
 
@@ -36,6 +37,8 @@ struct GroupParts {
   std::shared_ptr<Liveness> liveness;    // null for threads
   std::unique_ptr<PeerMemory> memory;
   std::unique_ptr<Member> member;
+  bool may_spin = false;
+  std::string key;  // prefix of this group's keys in the store, which no other group has
 };
 
 class ShmCommunicator final : public Communicator {
@@ -44,8 +47,10 @@ class ShmCommunicator final : public Communicator {
   ~ShmCommunicator() override;
 
   RefPtr<Storage> Allocate(int64_t bytes, MemoryCategory category) override;
+  std::shared_ptr<Communicator> MakeSubgroup(const std::string& name, int rank, int size) override;
   void Abort(absl::string_view reason) override;
   int64_t sequence() const override;
+  Traffic traffic() const override;
   absl::string_view backend() const override { return "shm"; }
 
  protected:
@@ -62,15 +67,17 @@ class ShmCommunicator final : public Communicator {
     std::shared_ptr<SpanObserver> observer;  // of the thread that issued it; may be null
   };
 
-  std::string Where(const Signature& signature, int64_t sequence) const;
+  std::string Where(const Collective& collective, int64_t sequence) const;
   void RunQueue();
   void RunTask(Task& task);
   // What went wrong, if anything.
   std::optional<Error> RunCollective(const Task& task);
+  void StartTransfer(Task task);
 
-  std::shared_ptr<Store> store_;  // rank 0 may be serving it
+  const ProcessGroupOptions options_;  // keeps the store: rank 0 may be serving it
   GroupParts parts_;
   Algorithms algorithms_;
+  std::unique_ptr<Transfers> transfers_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -82,6 +89,9 @@ class ShmCommunicator final : public Communicator {
 
 // The factory behind InitProcessGroup({.backend = "shm"}).
 std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options);
+// With keys that begin with `key`, which all of its ranks and no others use.
+std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options,
+                                                  const std::string& key);
 
 }  // namespace lockstep::comm::shm
 

@@ -8,7 +8,9 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/reduce.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor_data.h"
 #include "lockstep/tensor/thread_state.h"
@@ -43,6 +45,16 @@ ThreadGroup::Buffers ThreadGroup::Take(int rank) {
   return slot.buffers;
 }
 
+void ThreadGroup::Offer(int from, int to, uint32_t slot, RefPtr<Storage> storage) {
+  std::lock_guard<std::mutex> lock(offers_mutex_);
+  std::swap(offers_[{from, to, slot}], storage);
+}
+
+RefPtr<Storage> ThreadGroup::TakeOffer(int from, int to, uint32_t slot) {
+  std::lock_guard<std::mutex> lock(offers_mutex_);
+  return offers_[{from, to, slot}];
+}
+
 RefPtr<Storage> ThreadMemory::Allocate(int64_t bytes, MemoryCategory category) {
   CategoryScope scope(category);
   return Storage::Allocate(CurrentDevice(), bytes);
@@ -72,6 +84,20 @@ char* ThreadMemory::Map(int /*peer*/, const BufferDescriptor& descriptor) {
 
 void ThreadMemory::Read(int /*peer*/, uint64_t /*address*/, void* /*to*/, int64_t /*bytes*/) {
   throw InternalError("shm: threads do not read through the kernel");
+}
+
+uint64_t ThreadMemory::Offer(int peer, uint32_t slot, const Tensor& tensor) {
+  group_->Offer(rank_, peer, slot, tensor.storage());
+  return reinterpret_cast<uint64_t>(KernelRawData(tensor));
+}
+
+void ThreadMemory::Withdraw(int peer, uint32_t slot) { group_->Offer(rank_, peer, slot, nullptr); }
+
+void ThreadMemory::Pull(int peer, uint32_t slot, uint64_t address, void* to, int64_t bytes) {
+  // Kept while copying: the sender may give up meanwhile, and its caller free the memory.
+  const RefPtr<Storage> storage = group_->TakeOffer(peer, rank_, slot);
+  if (storage == nullptr) throw UnavailableError(absl::StrCat("rank ", peer, " has given up"));
+  CopyBytes(to, reinterpret_cast<const void*>(address), bytes);
 }
 
 void ThreadMemory::Release() {

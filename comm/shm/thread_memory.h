@@ -5,8 +5,11 @@
 #ifndef LOCKSTEP_COMM_SHM_THREAD_MEMORY_H_
 #define LOCKSTEP_COMM_SHM_THREAD_MEMORY_H_
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/comm/shm/peer_memory.h"
@@ -30,6 +33,10 @@ class ThreadGroup {
   void Publish(int rank, Buffers buffers);
   Buffers Take(int rank);
 
+  // The same for transfers: what `from` offers to `to` in a slot of their channel. Null: nothing.
+  void Offer(int from, int to, uint32_t slot, RefPtr<Storage> storage);
+  RefPtr<Storage> TakeOffer(int from, int to, uint32_t slot);
+
  private:
   struct Slot {
     std::mutex mutex;
@@ -39,6 +46,8 @@ class ThreadGroup {
   Mapping memory_;
   ControlBlock control_;
   std::vector<std::unique_ptr<Slot>> slots_;
+  std::mutex offers_mutex_;
+  std::map<std::tuple<int, int, uint32_t>, RefPtr<Storage>> offers_;
 };
 
 class ThreadMemory final : public PeerMemory {
@@ -54,6 +63,10 @@ class ThreadMemory final : public PeerMemory {
   char* Map(int peer, const BufferDescriptor& descriptor) override;
   bool CanRead() const override { return false; }
   void Read(int peer, uint64_t address, void* to, int64_t bytes) override;
+  bool CanPull() const override { return !staged_; }
+  uint64_t Offer(int peer, uint32_t slot, const Tensor& tensor) override;
+  void Withdraw(int peer, uint32_t slot) override;
+  void Pull(int peer, uint32_t slot, uint64_t address, void* to, int64_t bytes) override;
   void Release() override;
 
  private:

@@ -1,0 +1,318 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/comm/shm/transfers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/comm/shm/futex.h"
+#include "lockstep/tensor/tensor_data.h"
+
+namespace lockstep::comm::shm {
+namespace {
+
+constexpr int64_t kSpinNanoseconds = 20 * 1000;
+// How often the thread looks for peers that are gone or late, with something pending and without.
+// A send is posted without waking it: so its deadline may be noticed by the second number late.
+constexpr absl::Duration kSleepSlice = absl::Milliseconds(20);
+constexpr absl::Duration kIdleSlice = absl::Milliseconds(200);
+
+bool Fits(const Signature& send, const Signature& receive) {
+  return send.count == receive.count && send.dtype == receive.dtype && send.tag == receive.tag;
+}
+
+// The call that the peer has to make.
+Signature CounterpartOf(const Signature& signature, int rank) {
+  Signature other = signature;
+  other.op = signature.op == CollectiveId::kSend ? CollectiveId::kRecv : CollectiveId::kSend;
+  other.peer = rank;
+  return other;
+}
+
+}  // namespace
+
+Transfers::Transfers(Member* member, PeerMemory* memory, bool may_spin)
+    : member_(*member), memory_(*memory), may_spin_(may_spin) {
+  sends_.resize(static_cast<size_t>(member_.size()));
+  receives_.resize(static_cast<size_t>(member_.size()));
+}
+
+Transfers::~Transfers() {
+  member_.Ring(member_.rank());
+  if (thread_.joinable()) thread_.join();
+}
+
+std::string Transfers::Where(const Pending& pending) const {
+  const bool sends = pending.signature.op == CollectiveId::kSend;
+  return absl::StrCat(pending.signature.ToString(), ": rank ", member_.rank(), " of group \"",
+                      member_.group_name(), "\", message ", pending.number,
+                      sends ? " to that rank" : " from that rank");
+}
+
+void Transfers::Start(const Signature& signature, Tensor tensor, absl::Duration timeout,
+                      Done done) {
+  const bool sends = signature.op == CollectiveId::kSend;
+  bool posted = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+    Lane& lane = (sends ? sends_ : receives_)[static_cast<size_t>(signature.peer)];
+    Pending pending;
+    pending.signature = signature;
+    pending.tensor = std::move(tensor);
+    pending.timeout = timeout;
+    pending.done = std::move(done);
+    pending.number = lane.issued++;
+    lane.pending.push_back(std::move(pending));
+    if (sends && !member_.Failed() && !member_.Stopped()) posted = PostSends(signature.peer);
+  }
+  if (!posted) member_.Ring(member_.rank());
+}
+
+// ---- Sending, under the lock ----
+
+bool Transfers::PostSends(int peer) {
+  Lane& lane = sends_[static_cast<size_t>(peer)];
+  bool moved = false;
+  while (lane.posted < lane.pending.size()) {
+    Pending& send = lane.pending[lane.posted];
+    if (!send.deadline.has_value() && lane.posted == 0) {
+      send.deadline = Deadline::After(send.timeout);
+    }
+    if (!PostFragment(peer, lane, send)) break;
+    moved = true;
+    if (send.posted) ++lane.posted;
+  }
+  if (moved) member_.Ring(peer);
+  return moved;
+}
+
+bool Transfers::PostFragment(int peer, Lane& lane, Pending& send) {
+  Channel& channel = member_.control().channel(member_.rank(), peer);
+  if (lane.count - channel.taken.load(std::memory_order_acquire) == kChannelSlots) return false;
+  const uint32_t slot = lane.count % kChannelSlots;
+  Fragment& fragment = channel.slots[slot];
+  const int64_t bytes = send.tensor.bytes();
+  fragment.signature = send.signature;
+  fragment.pulled = bytes > kFragmentBytes && memory_.CanPull();
+  if (fragment.pulled) {
+    fragment.address = memory_.Offer(peer, slot, send.tensor);
+    send.offered = true;
+    send.bytes_moved = bytes;
+  } else {
+    fragment.bytes = std::min(kFragmentBytes, bytes - send.bytes_moved);
+    if (fragment.bytes > 0) {
+      const char* from = static_cast<const char*>(KernelRawData(send.tensor)) + send.bytes_moved;
+      std::memcpy(fragment.data, from, static_cast<size_t>(fragment.bytes));
+    }
+    send.bytes_moved += fragment.bytes;
+  }
+  send.posted = send.bytes_moved == bytes;
+  send.end = ++lane.count;
+  fragments_sent_.fetch_add(1, std::memory_order_relaxed);
+  channel.posted.store(lane.count, std::memory_order_release);
+  return true;
+}
+
+bool Transfers::FinishSends(int peer, Finished* finished) {
+  Lane& lane = sends_[static_cast<size_t>(peer)];
+  const Channel& channel = member_.control().channel(member_.rank(), peer);
+  const uint32_t taken = channel.taken.load(std::memory_order_acquire);
+  bool moved = false;
+  while (lane.posted > 0 && static_cast<int32_t>(taken - lane.pending.front().end) >= 0) {
+    Pending& send = lane.pending.front();
+    if (send.offered) memory_.Withdraw(peer, (send.end - 1) % kChannelSlots);
+    finished->emplace_back(std::move(send.done), std::nullopt);
+    lane.pending.pop_front();
+    --lane.posted;
+    moved = true;
+  }
+  return moved;
+}
+
+// ---- Receiving, on the thread ----
+
+bool Transfers::ReceiveFrom(int peer, Finished* finished) {
+  Lane& lane = receives_[static_cast<size_t>(peer)];
+  Channel& channel = member_.control().channel(peer, member_.rank());
+  bool moved = false;
+  for (;;) {
+    Pending* receive = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!lane.pending.empty()) receive = &lane.pending.front();
+    }
+    if (receive == nullptr) return moved;
+    if (!receive->deadline.has_value()) receive->deadline = Deadline::After(receive->timeout);
+    if (channel.posted.load(std::memory_order_acquire) == lane.count) return moved;
+    TakeFragment(peer, *receive);
+    // A sender that has given up fails the group before its caller touches the memory again.
+    if (member_.Failed()) member_.ThrowFailure();
+    channel.taken.store(++lane.count, std::memory_order_release);
+    member_.Ring(peer);
+    moved = true;
+    if (receive->bytes_moved < receive->tensor.bytes()) continue;
+    finished->emplace_back(std::move(receive->done), std::nullopt);
+    std::lock_guard<std::mutex> lock(mutex_);
+    lane.pending.pop_front();
+  }
+}
+
+void Transfers::TakeFragment(int peer, Pending& receive) {
+  const uint32_t slot = receives_[static_cast<size_t>(peer)].count % kChannelSlots;
+  const Fragment& fragment = member_.control().channel(peer, member_.rank()).slots[slot];
+  if (!Fits(fragment.signature, receive.signature)) {
+    member_.Fail(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat("ranks disagree on message ", receive.number, " from rank ", peer, " to rank ",
+                     member_.rank(), ": rank ", peer, " called ", fragment.signature.ToString(),
+                     ", rank ", member_.rank(), " called ", receive.signature.ToString()));
+    member_.ThrowFailure();
+  }
+  if (receive.tensor.bytes() == 0) return;
+  char* to = static_cast<char*>(KernelRawData(receive.tensor)) + receive.bytes_moved;
+  const int64_t before = receive.bytes_moved;
+  if (fragment.pulled) {
+    try {
+      memory_.Pull(peer, slot, fragment.address, to, receive.tensor.bytes());
+    } catch (const Error& error) {
+      member_.FailUnreachable(error.message());
+    }
+    receive.bytes_moved = receive.tensor.bytes();
+  } else {
+    std::memcpy(to, fragment.data, static_cast<size_t>(fragment.bytes));
+    receive.bytes_moved += fragment.bytes;
+  }
+  bytes_received_.fetch_add(receive.bytes_moved - before, std::memory_order_relaxed);
+}
+
+// ---- The thread ----
+
+void Transfers::Run() {
+  for (;;) {
+    const uint32_t seen =
+        member_.control().rank(member_.rank()).bell.load(std::memory_order_seq_cst);
+    Finished finished;
+    bool moved = false;
+    bool pending = true;
+    try {
+      moved = Progress(&finished);
+      if (member_.Failed()) member_.ThrowFailure();
+      if (member_.Stopped()) throw AbortedError("this communicator is being destroyed");
+      if (!moved) pending = CheckPending();
+    } catch (const Error& error) {
+      if (error.code() != absl::StatusCode::kAborted) {
+        member_.Fail(error.code(), absl::StrCat("rank ", member_.rank(), ": ", error.message()));
+      }
+      FailAll(error, &finished);
+      pending = false;
+    } catch (const std::exception& error) {
+      member_.Fail(absl::StatusCode::kInternal,
+                   absl::StrCat("rank ", member_.rank(), ": ", error.what()));
+      FailAll(InternalError(error.what()), &finished);
+      pending = false;
+    }
+    for (auto& [done, error] : finished) done(std::move(error));
+    if (member_.Stopped()) return;
+    if (!moved) Sleep(seen, pending);
+  }
+}
+
+bool Transfers::Progress(Finished* finished) {
+  bool moved = false;
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (FinishSends(peer, finished)) moved = true;
+      if (PostSends(peer)) moved = true;
+    }
+    if (ReceiveFrom(peer, finished)) moved = true;
+  }
+  return moved;
+}
+
+bool Transfers::CheckPending() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  bool pending = false;
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    for (const bool sends : {true, false}) {
+      Lane& lane = (sends ? sends_ : receives_)[static_cast<size_t>(peer)];
+      if (lane.pending.empty()) continue;
+      pending = true;
+      CheckLane(peer, sends, lane);
+    }
+  }
+  return pending;
+}
+
+void Transfers::CheckLane(int peer, bool sends, Lane& lane) {
+  Pending& oldest = lane.pending.front();
+  if (!oldest.deadline.has_value()) oldest.deadline = Deadline::After(oldest.timeout);
+  const std::string gone = member_.GoneText(peer);
+  const bool late = oldest.deadline->Expired();
+  if (gone.empty() && !late) return;
+  // It may have come, and only then gone: the next round sees what it has left.
+  const Channel& channel = sends ? member_.control().channel(member_.rank(), peer)
+                                 : member_.control().channel(peer, member_.rank());
+  const bool came =
+      sends ? oldest.posted && channel.taken.load(std::memory_order_acquire) == oldest.end
+            : channel.posted.load(std::memory_order_acquire) != lane.count;
+  if (came) return member_.Ring(member_.rank());
+  if (!gone.empty()) {
+    member_.Fail(absl::StatusCode::kUnavailable, gone);
+  } else {
+    const bool begun = !sends && oldest.bytes_moved > 0;
+    member_.Fail(absl::StatusCode::kDeadlineExceeded,
+                 absl::StrCat("rank ", peer, begun ? " did not finish " : " did not call ",
+                              CounterpartOf(oldest.signature, member_.rank()).ToString(),
+                              " within ", absl::FormatDuration(oldest.timeout), " of rank ",
+                              member_.rank(), ", as message ", oldest.number, " between them"));
+  }
+  member_.ThrowFailure();
+}
+
+void Transfers::FailAll(const Error& error, Finished* finished) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    for (std::vector<Lane>* lanes : {&sends_, &receives_}) {
+      Lane& lane = (*lanes)[static_cast<size_t>(peer)];
+      for (Pending& pending : lane.pending) {
+        if (pending.offered) memory_.Withdraw(peer, (pending.end - 1) % kChannelSlots);
+        finished->emplace_back(std::move(pending.done), error.WithContext(Where(pending)));
+      }
+      lane.pending.clear();
+      lane.posted = 0;
+    }
+  }
+}
+
+void Transfers::Sleep(uint32_t seen, bool pending) {
+  RankCell& cell = member_.control().rank(member_.rank());
+  if (may_spin_ && pending) {
+    const int64_t end = MonotonicNanoseconds() + kSpinNanoseconds;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (cell.bell.load(std::memory_order_acquire) != seen) return;
+        SpinPause();
+      }
+    } while (MonotonicNanoseconds() < end);
+  }
+  cell.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (cell.bell.load(std::memory_order_seq_cst) == seen) {
+    FutexWait(cell.bell, seen, pending ? kSleepSlice : kIdleSlice);
+  }
+  cell.bell_sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+}  // namespace lockstep::comm::shm
