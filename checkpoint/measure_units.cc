@@ -127,6 +127,11 @@ class Meter {
     const int64_t start = MonotonicNanoseconds();
     TensorList outputs = RunForward(copies, forward, mode);
     cost_.saved(mode) = autograd::SavedBytes() - before;
+    if (cost_.saved(mode) < 0) {
+      throw FailedPreconditionError(absl::StrCat(
+          "MeasureUnits: saved bytes shrank by ", -cost_.saved(mode), " while unit ", cost_.name,
+          " ran: another thread (or the unit) dropped a graph; measure where nothing else runs"));
+    }
     const auto useless = [](const Tensor& output) {
       return !output.defined() || !autograd::RequiresGrad(output);
     };

@@ -47,8 +47,8 @@ struct MeasureOptions {
 // n times the cost. Where units share saved tensors (the result of one, kept as the input of the
 // next), each counts them: a plan then stays below its limit by as much.
 //
-// Bytes are those of the process: no other thread may run a forward or backward pass meanwhile, such
-// as that of a rank that is a thread. Give all of those the plan of one.
+// Bytes are those of the process: no other thread may run a forward or backward pass meanwhile,
+// such as that of a rank that is a thread. Give all of those the plan of one.
 //
 // Parameters, gradients, the units' buffers and this thread's random streams are afterwards as they
 // were; buffers of other modules are as after one forward pass. Hooks of modules inside units run
@@ -56,8 +56,8 @@ struct MeasureOptions {
 //
 // Throws InvalidArgument (a null unit, one listed twice, an empty trial, repeats below 1),
 // AlreadyExists (a unit has a forward wrapper), FailedPrecondition (nothing is recorded here, a
-// unit that the trial does not call, or one whose result does not depend on anything that requires
-// a gradient), and what the trial throws.
+// unit that the trial does not call, one whose result does not depend on anything that requires a
+// gradient, or graphs of others that go meanwhile), and what the trial throws.
 UnitMeasurement MeasureUnits(const UnitList& units, const std::function<Tensor()>& trial,
                              const MeasureOptions& options = {});
 

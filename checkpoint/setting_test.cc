@@ -160,6 +160,28 @@ TEST(MeasureUnitsTest, Refusals) {
   EXPECT_THAT(MessageOf([&] { ApplyPlan(units, plan); }), HasSubstr("1 units and 2"));
 }
 
+// Lets go of a graph that is not its own, as another thread may.
+class Dropping : public nn::UnaryModule {
+ public:
+  Dropping() { RegisterParameter("w", &w, Full({4}, 2.0)); }
+  Tensor Forward(const Tensor& x) override {
+    other = Tensor();
+    return Mul(x, w);
+  }
+  Tensor w, other;
+};
+
+TEST(MeasureUnitsTest, AGraphDroppedMeanwhileIsAnError) {
+  const auto unit = std::make_shared<Dropping>();
+  const Tensor big = autograd::SetRequiresGrad(Ones({1000}), true);
+  unit->other = Exp(big);
+  const Error error =
+      ErrorOf([&] { MeasureUnits({unit}, [&] { return Sum((*unit)(Ones({4}))); }); });
+  EXPECT_EQ(error.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("while unit 0 ran: another thread"));
+  EXPECT_FALSE(unit->has_forward_wrapper());
+}
+
 TEST(MeasureUnitsTest, AUnitListedTwiceIsRefusedAndNothingChanges) {
   Net net(2);
   const auto units = UnitsOf(*net.blocks);
