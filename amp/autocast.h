@@ -77,7 +77,8 @@ bool AutocastEnabled(DeviceType device_type = DeviceType::kCpu);
 DType AutocastDType(DeviceType device_type = DeviceType::kCpu);
 bool AutocastCacheEnabled();
 
-// Forgets the cached copies, for a parameter changed by means that count no version.
+// Forgets the cached copies, for a parameter changed inside of the scope by means that count no
+// version (Tensor::SetData, and so Module::To).
 void ClearAutocastCache();
 // Bytes that the copies of this thread's scope hold; 0 outside of a scope.
 int64_t AutocastCacheBytes();

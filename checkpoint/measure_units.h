@@ -47,9 +47,6 @@ struct MeasureOptions {
 // n times the cost. Where units share saved tensors (the result of one, kept as the input of the
 // next), each counts them: a plan then stays below its limit by as much.
 //
-// Bytes are those of the process: no other thread may run a forward or backward pass meanwhile, such
-// as that of a rank that is a thread. Give all of those the plan of one.
-//
 // Parameters, gradients, the units' buffers and this thread's random streams are afterwards as they
 // were; buffers of other modules are as after one forward pass. Hooks of modules inside units run
 // in each of those runs.

@@ -161,6 +161,25 @@ TEST(MeasureUnitsTest, Refusals) {
   EXPECT_THAT(MessageOf([&] { ApplyPlan(units, plan); }), HasSubstr("1 units and 2"));
 }
 
+// Lets go of a graph that is not its own, as another thread may.
+class Dropping : public nn::UnaryModule {
+ public:
+  Dropping() { RegisterParameter("w", &w, Full({4}, 2.0)); }
+  Tensor Forward(const Tensor& x) override {
+    other = Tensor();
+    return Mul(x, w);
+  }
+  Tensor w, other;
+};
+
+TEST(MeasureUnitsTest, AGraphOfOthersDroppedMeanwhileDoesNotCount) {
+  const auto unit = std::make_shared<Dropping>();
+  const Tensor big = autograd::SetRequiresGrad(Ones({1000}), true);
+  unit->other = Exp(big);
+  const UnitMeasurement m = MeasureUnits({unit}, [&] { return Sum((*unit)(Ones({4}))); });
+  EXPECT_EQ(m.costs[0].saved(UnitMode::kSaveAll), 4 * 4);  // the input
+}
+
 TEST(MeasureUnitsTest, AUnitListedTwiceIsRefusedAndNothingChanges) {
   Net net(2);
   const auto units = UnitsOf(*net.blocks);
