@@ -159,7 +159,7 @@ class Trainer {
     while (step_ < config_.steps && !stopped) {
       Stopwatch watch;
       const bool profiled = step_ + 1 == config_.profile_step;
-      const StepOutcome outcome = profiled ? ProfiledStep(progress) : Step(progress);
+      const StepOutcome outcome = profiled ? ProfiledStep(progress) : Step();
       stopped = outcome.stop;
       recent_.Add(watch.ElapsedSeconds(), outcome.communication_seconds);
       communication_seconds += outcome.communication_seconds;
@@ -233,14 +233,11 @@ class Trainer {
                                            });
   }
 
-  StepOutcome Step(Progress& progress) {
+  StepOutcome Step() {
     std::vector<NamedTensors> batches;
     for (int64_t i = 0; i < config_.micro_batches; ++i) batches.push_back(NextBatch());
     const amp::StepReport report = RunStep(batches);
     ++step_;
-    if (first_ && !report.stepped) {
-      progress.Line(absl::StrCat("step ", step_, ": ", report.ToString()));
-    }
     StepOutcome outcome;
     outcome.loss = report.loss;
     if (!report.stepped) outcome.skipped = report.ToString();
@@ -275,7 +272,7 @@ class Trainer {
     StepOutcome outcome;
     {
       profile::ProfileScope scope(profiler);
-      outcome = Step(progress);
+      outcome = Step();
     }
     std::filesystem::create_directories(config_.out);
     const std::string path =
@@ -291,8 +288,9 @@ class Trainer {
     std::optional<amp::Autocast> autocast;
     if (autocast_) autocast.emplace(*autocast_);
     const int64_t rows = std::min(kValidationRows, validation_->size());
-    data::DataLoader loader(validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
-                            {.batch_size = config_.batch / config_.ranks, .threads = 0});
+    data::DataLoader loader(
+        validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
+        {.batch_size = config_.batch / config_.ranks / config_.micro_batches, .threads = 0});
     model_->Eval();
     double sum = 0;
     while (std::optional<NamedTensors> batch = loader.Next()) {
