@@ -700,6 +700,16 @@ TEST(ShapeRulesTest, Norms) {
                 {}, {1.0});
 }
 
+TEST(ShapeRulesTest, UnscaleAndCheck) {
+  EXPECT_EQ(Infer(OpId::kUnscaleAndCheck, {T({3}), T({0}, kBF16), T({})}, {0.5}), "");
+  ExpectRefused("gradients[1] has dtype int64", OpId::kUnscaleAndCheck,
+                {T({3}), T({3}, kI64), T({})}, {0.5});
+  ExpectRefused("found_inf has dtype float64", OpId::kUnscaleAndCheck, {T({3}), T({}, kF64)},
+                {0.5});
+  ExpectRefused("found_inf has shape [1]; [] is needed", OpId::kUnscaleAndCheck, {T({3}), T({1})},
+                {0.5});
+}
+
 // Runs last (tests of a file run in order): no row may be left out above.
 TEST(ShapeRulesTest, EveryRowIsTestedHere) {
   for (int i = 0; i < static_cast<int>(OpId::kBuiltinCount); ++i) {

@@ -62,18 +62,22 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of 16-bit floats up to this length are converted once instead of in each pass.
-constexpr int64_t kMaxWidenedCount = 4096;
-
+// The row in the type that it is computed in. 16-bit floats are converted once, into `widened`,
+// instead of in each pass.
 template <typename T, typename C>
-HWY_INLINE void WidenRow(size_t count, const T* row, C* widened) {
-  Transform(
-      hn::ScalableTag<C>(), count, widened, [](auto v) HWY_ATTR { return v; }, row);
+HWY_INLINE const C* WidenRow(size_t count, const T* row, C* widened) {
+  if constexpr (std::is_same_v<T, C>) {
+    return row;
+  } else {
+    Transform(
+        hn::ScalableTag<C>(), count, widened, [](auto v) HWY_ATTR { return v; }, row);
+    return widened;
+  }
 }
 
 // y = (x - mean) * rstd * weight + bias; parameters that are null are left out.
-template <typename X, typename T, typename C>
-HWY_INLINE void NormaliseRow(size_t count, const X* x, C mean, C rstd, const C* weight,
+template <typename T, typename C>
+HWY_INLINE void NormaliseRow(size_t count, const C* x, C mean, C rstd, const C* weight,
                              const C* bias, T* y) {
   const hn::ScalableTag<C> d;
   const auto m = hn::Set(d, mean);
@@ -99,55 +103,42 @@ HWY_INLINE void NormaliseRow(size_t count, const X* x, C mean, C rstd, const C* 
   }
 }
 
-// One row: `x` holds elements of y's type T, or their conversion.
-template <typename T, typename X>
-HWY_INLINE void ForwardRow(const LayerNormArguments& a, int64_t row, const X* x) {
+// `scratch` has room for a row of C.
+template <typename T>
+void ForwardRows(const LayerNormArguments& a, int64_t begin, int64_t end, void* scratch) {
   using C = ComputeType<T>;
   const hn::ScalableTag<C> d;
   const size_t count = static_cast<size_t>(a.count);
   const C scale = static_cast<C>(1.0 / static_cast<double>(a.count));
-  const C mean = RowSum<X>(
-                     count, [](auto v) HWY_ATTR { return v; }, x) *
-                 scale;
-  const auto m = hn::Set(d, mean);
-  // About the mean: E[x^2] - mean^2 cancels when the mean is large.
-  const C variance = RowSum<X>(
-                         count,
-                         [m](auto v) HWY_ATTR {
-                           const auto centred = hn::Sub(v, m);
-                           return hn::Mul(centred, centred);
-                         },
-                         x) *
-                     scale;
-  const C rstd = C{1} / std::sqrt(variance + static_cast<C>(a.epsilon));
-  NormaliseRow<X, T, C>(count, x, mean, rstd, static_cast<const C*>(a.weight),
-                        static_cast<const C*>(a.bias), static_cast<T*>(a.y) + row * a.count);
-  static_cast<C*>(a.mean)[row] = mean;
-  static_cast<C*>(a.rstd)[row] = rstd;
-}
-
-template <typename T>
-void ForwardRows(const LayerNormArguments& a, int64_t begin, int64_t end) {
-  using C = ComputeType<T>;
   for (int64_t row = begin; row < end; ++row) {
-    const T* x = static_cast<const T*>(a.x) + row * a.count;
-    if constexpr (!std::is_same_v<T, C>) {
-      if (a.count <= kMaxWidenedCount) {
-        HWY_ALIGN C widened[kMaxWidenedCount];
-        WidenRow(static_cast<size_t>(a.count), x, widened);
-        ForwardRow<T>(a, row, widened);
-        continue;
-      }
-    }
-    ForwardRow<T>(a, row, x);
+    const C* x =
+        WidenRow(count, static_cast<const T*>(a.x) + row * a.count, static_cast<C*>(scratch));
+    const C mean = RowSum<C>(
+                       count, [](auto v) HWY_ATTR { return v; }, x) *
+                   scale;
+    const auto m = hn::Set(d, mean);
+    // About the mean: E[x^2] - mean^2 cancels when the mean is large.
+    const C variance = RowSum<C>(
+                           count,
+                           [m](auto v) HWY_ATTR {
+                             const auto centred = hn::Sub(v, m);
+                             return hn::Mul(centred, centred);
+                           },
+                           x) *
+                       scale;
+    const C rstd = C{1} / std::sqrt(variance + static_cast<C>(a.epsilon));
+    NormaliseRow<T, C>(count, x, mean, rstd, static_cast<const C*>(a.weight),
+                       static_cast<const C*>(a.bias), static_cast<T*>(a.y) + row * a.count);
+    static_cast<C*>(a.mean)[row] = mean;
+    static_cast<C*>(a.rstd)[row] = rstd;
   }
 }
 
-// Adds the row's parts of dweight and dbias to `sums`, C [2][count]. `x` and `grad` hold elements
-// of dx's type T, or their conversions.
-template <typename T, typename X>
-HWY_INLINE void BackwardRow(const LayerNormBackwardArguments& a, int64_t row, const X* x,
-                            const X* grad, void* sums) {
+// Adds the rows' parts of dweight and dbias to `sums`, C [2][count]; `scratch` has room for two
+// rows of C.
+template <typename T>
+void BackwardRows(const LayerNormBackwardArguments& a, int64_t begin, int64_t end, void* sums,
+                  void* scratch) {
   using C = ComputeType<T>;
   const hn::ScalableTag<C> d;
   const size_t count = static_cast<size_t>(a.count);
@@ -155,95 +146,82 @@ HWY_INLINE void BackwardRow(const LayerNormBackwardArguments& a, int64_t row, co
   C* dweight = static_cast<C*>(sums);
   C* dbias = dweight + a.count;
   const C* weight = static_cast<const C*>(a.weight);
-  T* dx = static_cast<T*>(a.dx) + row * a.count;
-  const auto m = hn::Set(d, static_cast<const C*>(a.mean)[row]);
-  const auto r = hn::Set(d, static_cast<const C*>(a.rstd)[row]);
-  const auto normalised = [m, r](auto v) HWY_ATTR { return hn::Mul(hn::Sub(v, m), r); };
-  Transform(
-      d, count, dweight,
-      [&](auto sum, auto g, auto v) HWY_ATTR { return hn::MulAdd(g, normalised(v), sum); }, dweight,
-      grad, x);
-  Transform(
-      d, count, dbias, [](auto sum, auto g) HWY_ATTR { return hn::Add(sum, g); }, dbias, grad);
-  // With h = grad * weight: dx = rstd * (h - mean(h) - normalised * mean(h * normalised)).
-  if (weight != nullptr) {
-    const C mean_h =
-        scale * RowSum<X>(
-                    count, [](auto g, auto w) HWY_ATTR { return hn::Mul(g, w); }, grad, weight);
-    const C mean_hn = scale * RowSum<X>(
-                                  count,
-                                  [&](auto g, auto w, auto v)
-                                      HWY_ATTR { return hn::Mul(hn::Mul(g, w), normalised(v)); },
-                                  grad, weight, x);
-    const auto a0 = hn::Set(d, mean_h);
-    const auto a1 = hn::Set(d, mean_hn);
-    Transform(
-        d, count, dx,
-        [&](auto g, auto w, auto v) HWY_ATTR {
-          return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(hn::Mul(g, w), a0)));
-        },
-        grad, weight, x);
-  } else {
-    const C mean_h = scale * RowSum<X>(
-                                 count, [](auto g) HWY_ATTR { return g; }, grad);
-    const C mean_hn =
-        scale *
-        RowSum<X>(
-            count, [&](auto g, auto v) HWY_ATTR { return hn::Mul(g, normalised(v)); }, grad, x);
-    const auto a0 = hn::Set(d, mean_h);
-    const auto a1 = hn::Set(d, mean_hn);
-    Transform(
-        d, count, dx,
-        [&](auto g, auto v)
-            HWY_ATTR { return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(g, a0))); },
-        grad, x);
-  }
-}
-
-template <typename T>
-void BackwardRows(const LayerNormBackwardArguments& a, int64_t begin, int64_t end, void* sums) {
-  using C = ComputeType<T>;
+  C* const wide_x = static_cast<C*>(scratch);
+  C* const wide_grad = scratch == nullptr ? nullptr : wide_x + a.count;
   for (int64_t row = begin; row < end; ++row) {
-    const T* x = static_cast<const T*>(a.x) + row * a.count;
-    const T* grad = static_cast<const T*>(a.grad) + row * a.count;
-    if constexpr (!std::is_same_v<T, C>) {
-      if (a.count <= kMaxWidenedCount) {
-        HWY_ALIGN C wide_x[kMaxWidenedCount];
-        HWY_ALIGN C wide_grad[kMaxWidenedCount];
-        WidenRow(static_cast<size_t>(a.count), x, wide_x);
-        WidenRow(static_cast<size_t>(a.count), grad, wide_grad);
-        BackwardRow<T>(a, row, wide_x, wide_grad, sums);
-        continue;
-      }
+    const C* x = WidenRow(count, static_cast<const T*>(a.x) + row * a.count, wide_x);
+    const C* grad = WidenRow(count, static_cast<const T*>(a.grad) + row * a.count, wide_grad);
+    T* dx = static_cast<T*>(a.dx) + row * a.count;
+    const auto m = hn::Set(d, static_cast<const C*>(a.mean)[row]);
+    const auto r = hn::Set(d, static_cast<const C*>(a.rstd)[row]);
+    const auto normalised = [m, r](auto v) HWY_ATTR { return hn::Mul(hn::Sub(v, m), r); };
+    Transform(
+        d, count, dweight,
+        [&](auto sum, auto g, auto v) HWY_ATTR { return hn::MulAdd(g, normalised(v), sum); },
+        dweight, grad, x);
+    Transform(
+        d, count, dbias, [](auto sum, auto g) HWY_ATTR { return hn::Add(sum, g); }, dbias, grad);
+    // With h = grad * weight: dx = rstd * (h - mean(h) - normalised * mean(h * normalised)).
+    if (weight != nullptr) {
+      const C mean_h =
+          scale * RowSum<C>(
+                      count, [](auto g, auto w) HWY_ATTR { return hn::Mul(g, w); }, grad, weight);
+      const C mean_hn = scale * RowSum<C>(
+                                    count,
+                                    [&](auto g, auto w, auto v)
+                                        HWY_ATTR { return hn::Mul(hn::Mul(g, w), normalised(v)); },
+                                    grad, weight, x);
+      const auto a0 = hn::Set(d, mean_h);
+      const auto a1 = hn::Set(d, mean_hn);
+      Transform(
+          d, count, dx,
+          [&](auto g, auto w, auto v) HWY_ATTR {
+            return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(hn::Mul(g, w), a0)));
+          },
+          grad, weight, x);
+    } else {
+      const C mean_h = scale * RowSum<C>(
+                                   count, [](auto g) HWY_ATTR { return g; }, grad);
+      const C mean_hn =
+          scale *
+          RowSum<C>(
+              count, [&](auto g, auto v) HWY_ATTR { return hn::Mul(g, normalised(v)); }, grad, x);
+      const auto a0 = hn::Set(d, mean_h);
+      const auto a1 = hn::Set(d, mean_hn);
+      Transform(
+          d, count, dx,
+          [&](auto g, auto v)
+              HWY_ATTR { return hn::Mul(r, hn::NegMulAdd(normalised(v), a1, hn::Sub(g, a0))); },
+          grad, x);
     }
-    BackwardRow<T>(a, row, x, grad, sums);
   }
 }
 
-void LayerNormForwardRows(DType dtype, const LayerNormArguments& a, int64_t begin, int64_t end) {
+void LayerNormForwardRows(DType dtype, const LayerNormArguments& a, int64_t begin, int64_t end,
+                          void* scratch) {
   switch (dtype) {
     case DType::kBFloat16:
-      return ForwardRows<bfloat16>(a, begin, end);
+      return ForwardRows<bfloat16>(a, begin, end, scratch);
     case DType::kFloat16:
-      return ForwardRows<float16>(a, begin, end);
+      return ForwardRows<float16>(a, begin, end, scratch);
     case DType::kFloat64:
-      return ForwardRows<double>(a, begin, end);
+      return ForwardRows<double>(a, begin, end, scratch);
     default:
-      return ForwardRows<float>(a, begin, end);
+      return ForwardRows<float>(a, begin, end, scratch);
   }
 }
 
 void LayerNormBackwardRows(DType dtype, const LayerNormBackwardArguments& a, int64_t begin,
-                           int64_t end, void* sums) {
+                           int64_t end, void* sums, void* scratch) {
   switch (dtype) {
     case DType::kBFloat16:
-      return BackwardRows<bfloat16>(a, begin, end, sums);
+      return BackwardRows<bfloat16>(a, begin, end, sums, scratch);
     case DType::kFloat16:
-      return BackwardRows<float16>(a, begin, end, sums);
+      return BackwardRows<float16>(a, begin, end, sums, scratch);
     case DType::kFloat64:
-      return BackwardRows<double>(a, begin, end, sums);
+      return BackwardRows<double>(a, begin, end, sums, scratch);
     default:
-      return BackwardRows<float>(a, begin, end, sums);
+      return BackwardRows<float>(a, begin, end, sums, scratch);
   }
 }
 
@@ -259,8 +237,8 @@ HWY_EXPORT(LayerNormForwardRows);
 HWY_EXPORT(LayerNormBackwardRows);
 
 constexpr int64_t kForwardChunkElements = 8192;
-// Rows of a chunk of the gradient: at most 64 chunks, each with sums of its own.
-constexpr int64_t kMaxBackwardChunks = 64;
+// At most this many chunks have sums, or a row to convert to, of their own.
+constexpr int64_t kMaxChunks = 64;
 constexpr int64_t kMinBackwardChunkElements = 4096;
 
 int64_t NormalizedCount(const Shape& shape, const Attributes& attributes) {
@@ -289,15 +267,18 @@ template <typename C>
 void RunBackward(KernelContext& context, const LayerNormBackwardArguments& a, DType dtype,
                  int64_t rows, absl::Span<Tensor> outputs) {
   const int64_t chunk =
-      std::max({(rows + kMaxBackwardChunks - 1) / kMaxBackwardChunks,
+      std::max({(rows + kMaxChunks - 1) / kMaxChunks,
                 kMinBackwardChunkElements / std::max<int64_t>(a.count, 1), int64_t{1}});
   const int64_t chunks = (rows + chunk - 1) / chunk;
   C* const partial = context.Workspace<C>((chunks + 1) * 2 * a.count);
   C* const total = partial + chunks * 2 * a.count;
+  C* const rows_of_chunks =
+      IsReducedFloat(dtype) ? context.Workspace<C>(chunks * 2 * a.count) : nullptr;
   context.ParallelFor(rows, chunk, [&](int64_t begin, int64_t end) {
     C* sums = partial + begin / chunk * 2 * a.count;
     std::fill_n(sums, 2 * a.count, C{0});
-    HWY_DYNAMIC_DISPATCH(LayerNormBackwardRows)(dtype, a, begin, end, sums);
+    C* scratch = rows_of_chunks == nullptr ? nullptr : rows_of_chunks + begin / chunk * 2 * a.count;
+    HWY_DYNAMIC_DISPATCH(LayerNormBackwardRows)(dtype, a, begin, end, sums, scratch);
   });
   CombineSums(partial, chunks, a.count, total);
   for (int i = 0; i < 2; ++i) {
@@ -322,9 +303,16 @@ void LayerNormKernel(KernelContext& context, TensorSpan inputs, absl::Span<Tenso
   a.rstd = KernelRawData(outputs[2]);
   a.count = NormalizedCount(inputs[0].shape(), attributes);
   a.epsilon = scalars[0].AsDouble();
-  const int64_t chunk = std::max<int64_t>(1, kForwardChunkElements / std::max<int64_t>(a.count, 1));
-  context.ParallelFor(outputs[1].numel(), chunk, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(LayerNormForwardRows)(dtype, a, begin, end);
+  const int64_t rows = outputs[1].numel();
+  int64_t chunk = std::max<int64_t>(1, kForwardChunkElements / std::max<int64_t>(a.count, 1));
+  float* rows_of_chunks = nullptr;
+  if (IsReducedFloat(dtype)) {
+    chunk = std::max(chunk, (rows + kMaxChunks - 1) / kMaxChunks);
+    rows_of_chunks = context.Workspace<float>((rows + chunk - 1) / chunk * a.count);
+  }
+  context.ParallelFor(rows, chunk, [&](int64_t begin, int64_t end) {
+    float* scratch = rows_of_chunks == nullptr ? nullptr : rows_of_chunks + begin / chunk * a.count;
+    HWY_DYNAMIC_DISPATCH(LayerNormForwardRows)(dtype, a, begin, end, scratch);
   });
 }
 

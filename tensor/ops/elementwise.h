@@ -4,9 +4,10 @@
 // Elementwise ops, arithmetic with broadcasting, comparisons, casts and copies.
 //
 // Broadcasting and type promotion follow PyTorch's rules; operands of different dtypes are cast
-// first. Each function returns a new tensor; the ...InPlace forms write into the first argument
-// (whose shape and dtype must be those of the result) and return it. All throw InvalidArgument for
-// operands that do not fit, naming shapes, dtypes and devices.
+// first (those of a float32 sum while it is computed). Each function returns a new tensor; the
+// ...InPlace forms write into the first argument (whose shape and dtype must be those of the
+// result) and return it. All throw InvalidArgument for operands that do not fit, naming shapes,
+// dtypes and devices.
 #ifndef LOCKSTEP_TENSOR_OPS_ELEMENTWISE_H_
 #define LOCKSTEP_TENSOR_OPS_ELEMENTWISE_H_
 
