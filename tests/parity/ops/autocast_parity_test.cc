@@ -46,7 +46,7 @@ const GoldenCase& CaseOf(const json& line) {
   const std::string family = line["family"];
   if (!families.contains(family)) families[family] = ReadGoldenCases(family);
   for (const GoldenCase& found : families[family]) {
-    if (found.op == line["op"] && found.name == line["name"]) return found;
+    if (line["op"] == found.op && line["name"] == found.name) return found;
   }
   throw std::runtime_error(absl::StrCat("no case ", line.dump()));
 }
