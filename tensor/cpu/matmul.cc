@@ -63,6 +63,14 @@ struct Cut {
 constexpr int64_t kMaxWidenedRows = 768;
 constexpr int64_t kMaxWidenedColumns = 512;
 
+// The largest tile of at most `limit` that cuts `size` into even ones: threads get whole tiles, so
+// that a small last one would be one thread's gain.
+int64_t EvenTile(int64_t size, int64_t limit, int64_t quantum) {
+  if (size <= limit) return size;
+  const int64_t even = CeilDiv(size, CeilDiv(size, limit));
+  return std::min(CeilDiv(even, quantum) * quantum, limit);
+}
+
 Cut ChooseCut(const MatMulCall& call, int64_t batch_count, int threads) {
   // Tiles that the micro-kernel fills, whatever its instruction set.
   constexpr int64_t kRowQuantum = 12;
@@ -83,8 +91,8 @@ Cut ChooseCut(const MatMulCall& call, int64_t batch_count, int threads) {
     }
   }
   if (IsReducedFloat(call.dtype)) {
-    best.tile_m = std::min(best.tile_m, kMaxWidenedRows);
-    best.tile_n = std::min(best.tile_n, kMaxWidenedColumns);
+    best.tile_m = EvenTile(best.tile_m, kMaxWidenedRows, kRowQuantum);
+    best.tile_n = EvenTile(best.tile_n, kMaxWidenedColumns, kColumnQuantum);
   }
   return best;
 }
