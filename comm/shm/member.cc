@@ -127,10 +127,11 @@ void Member::Sleep(int peer, uint32_t step) {
 }
 
 void Member::CheckPeers(uint32_t step) {
-  if (Failed()) ThrowFailure();
+  // First: peers may have made this rank's own leaving the group's error by now.
   if (stopping_.load(std::memory_order_acquire)) {
     throw AbortedError("this communicator is being destroyed");
   }
+  if (Failed()) ThrowFailure();
   std::vector<int> missing;
   for (int peer = 0; peer < size(); ++peer) {
     if (Reached(peer, step)) continue;

@@ -32,6 +32,8 @@ bool Fits(const Signature& send, const Signature& receive) {
   return send.count == receive.count && send.dtype == receive.dtype && send.tag == receive.tag;
 }
 
+Error Destroyed() { return AbortedError("this communicator is being destroyed"); }
+
 // The call that the peer has to make.
 Signature CounterpartOf(const Signature& signature, int rank) {
   Signature other = signature;
@@ -208,14 +210,15 @@ void Transfers::Run() {
     bool pending = true;
     try {
       moved = Progress(&finished);
+      if (member_.Stopped()) throw Destroyed();
       if (member_.Failed()) member_.ThrowFailure();
-      if (member_.Stopped()) throw AbortedError("this communicator is being destroyed");
       if (!moved) pending = CheckPending();
     } catch (const Error& error) {
       if (error.code() != absl::StatusCode::kAborted) {
         member_.Fail(error.code(), absl::StrCat("rank ", member_.rank(), ": ", error.message()));
       }
-      FailAll(error, &finished);
+      // Peers may have made this rank's own leaving the group's error by now.
+      FailAll(member_.Stopped() ? Destroyed() : error, &finished);
       pending = false;
     } catch (const std::exception& error) {
       member_.Fail(absl::StatusCode::kInternal,
