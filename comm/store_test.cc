@@ -165,8 +165,14 @@ TEST(StoreServerTest, RefusesAForeignAddress) {
 TEST(StoreServerTest, TokenIsRequired) {
   StoreServer server({.token = "secret"});
   for (const char* token : {"", "secre", "secretsecret", "Secret"}) {
-    ErrorOf(absl::StatusCode::kUnavailable,
-            [&] { StoreClient client({.port = server.port(), .token = token}); });
+    const Stopwatch watch;
+    const std::string text = ErrorOf(absl::StatusCode::kInvalidArgument, [&] {
+      StoreClient client({.port = server.port(), .token = token});
+    });
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("127.0.0.1:", server.port()))) << text;
+    EXPECT_TRUE(absl::StrContains(text, "refuses our token")) << text;
+    EXPECT_FALSE(absl::StrContains(text, "secret")) << text;
+    EXPECT_LT(watch.ElapsedSeconds(), 10);  // 0.001: a refusal is not retried
   }
   // A request before the token is not served.
   UniqueFd socket = ConnectTcp("127.0.0.1", server.port(), In(5));
