@@ -69,7 +69,7 @@ std::string KeysText(const std::vector<std::string>& keys) {
 }
 
 std::string WaitedText(absl::Duration waited) {
-  return absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1)));
+  return absl::FormatDuration(absl::Trunc(waited + absl::Microseconds(500), absl::Milliseconds(1)));
 }
 
 std::string MissingKeysText(absl::string_view call, const std::vector<std::string>& missing,

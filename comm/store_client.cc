@@ -70,8 +70,7 @@ class StoreClient::Impl {
   StoreResponse Call(absl::string_view call, StoreRequest request, Deadline deadline) {
     const CallText text(call, {request.keys().begin(), request.keys().end()});
     const Turn turn(this, text, deadline);
-    request.set_timeout_ms(deadline.IsInfinite() ? -1
-                                                 : absl::ToInt64Milliseconds(deadline.Remaining()));
+    request.set_timeout_ms(deadline.RemainingPollMilliseconds());
     StoreResponse response =
         Exchange(text, std::move(request), deadline, Later(deadline, kServerSlack));
     const auto code = static_cast<absl::StatusCode>(response.code());

@@ -34,7 +34,7 @@ std::string MissingKeysText(absl::string_view call, const std::vector<std::strin
 
 // "keys a, b": the first eight.
 std::string KeysText(const std::vector<std::string>& keys);
-// "1.5s", in whole milliseconds.
+// "1.5s", to the nearest millisecond.
 std::string WaitedText(absl::Duration waited);
 
 }  // namespace lockstep::comm
