@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/file_store.h"
 #include "lockstep/comm/socket.h"
 
 namespace lockstep::comm {
@@ -37,22 +39,35 @@ std::string ErrorOf(absl::StatusCode code, const std::function<void()>& call) {
   return "";
 }
 
-// The same tests for the in-process store and for clients of a server.
-class StoreTest : public testing::TestWithParam<bool> {
+enum class Kind { kLocal, kClient, kFile };
+
+// The same tests for each kind of store.
+class StoreTest : public testing::TestWithParam<Kind> {
  protected:
-  StoreTest() : server_({.token = "secret"}) {}
+  StoreTest() : server_({.token = "secret"}) {
+    if (GetParam() == Kind::kLocal) shared_ = std::make_shared<LocalStore>();
+    if (GetParam() == Kind::kFile) {
+      std::string folder = testing::TempDir() + "/store.XXXXXX";
+      if (mkdtemp(folder.data()) == nullptr) throw InternalError("mkdtemp");
+      shared_ = std::make_shared<FileStore>(FileStoreOptions{.folder = folder});
+    }
+  }
   std::shared_ptr<Store> NewClient() {
-    if (GetParam()) return local_;
+    if (shared_ != nullptr) return shared_;
     return std::make_shared<StoreClient>(
         StoreClientOptions{.port = server_.port(), .token = "secret"});
   }
 
  private:
   StoreServer server_;
-  std::shared_ptr<LocalStore> local_ = std::make_shared<LocalStore>();
+  std::shared_ptr<Store> shared_;
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "Local" : "Client"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
+                         testing::Values(Kind::kLocal, Kind::kClient, Kind::kFile),
+                         [](const auto& info) {
+                           if (info.param == Kind::kLocal) return "Local";
+                           return info.param == Kind::kClient ? "Client" : "File";
+                         });
 
 TEST_P(StoreTest, SetGetDelete) {
   const auto a = NewClient();
