@@ -1,6 +1,7 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -9,6 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/store.h"
 #include "lockstep/comm/store_values.h"
@@ -55,14 +58,24 @@ std::vector<std::string> MissingKeys(const StoreValues& values,
   return missing;
 }
 
-std::string MissingKeysText(const std::vector<std::string>& missing, absl::string_view store) {
+std::string KeysText(const std::vector<std::string>& keys) {
   constexpr size_t kShown = 8;
-  const size_t shown = std::min(missing.size(), kShown);
-  std::string text = absl::StrCat(
-      "store: ", missing.size() == 1 ? "key " : "keys ",
-      absl::StrJoin(missing.begin(), missing.begin() + static_cast<int64_t>(shown), ", "));
-  if (shown < missing.size()) absl::StrAppend(&text, " and ", missing.size() - shown, " more");
-  return absl::StrCat(text, " did not appear in the ", store, " before the deadline");
+  const size_t shown = std::min(keys.size(), kShown);
+  std::string text =
+      absl::StrCat(keys.size() == 1 ? "key " : "keys ",
+                   absl::StrJoin(keys.begin(), keys.begin() + static_cast<int64_t>(shown), ", "));
+  if (shown < keys.size()) absl::StrAppend(&text, " and ", keys.size() - shown, " more");
+  return text;
+}
+
+std::string WaitedText(absl::Duration waited) {
+  return absl::FormatDuration(absl::Trunc(waited + absl::Microseconds(500), absl::Milliseconds(1)));
+}
+
+std::string MissingKeysText(absl::string_view call, const std::vector<std::string>& missing,
+                            absl::string_view store, absl::Duration waited) {
+  return absl::StrCat("store: ", call, ": ", KeysText(missing), " did not appear in the ", store,
+                      " within ", WaitedText(waited));
 }
 
 void LocalStore::Set(absl::string_view key, absl::string_view value, Deadline /*deadline*/) {
@@ -75,19 +88,26 @@ void LocalStore::Set(absl::string_view key, absl::string_view value, Deadline /*
 
 std::string LocalStore::Get(absl::string_view key, Deadline deadline) {
   const std::string name(key);
-  Wait({name}, deadline);
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  AwaitKeys("Get", {name}, deadline, lock);
   return values_[name];
 }
 
 void LocalStore::Wait(const std::vector<std::string>& keys, Deadline deadline) {
-  for (const std::string& key : keys) CheckStoreKey(key);
   std::unique_lock<std::mutex> lock(mutex_);
+  AwaitKeys("Wait", keys, deadline, lock);
+}
+
+void LocalStore::AwaitKeys(absl::string_view call, const std::vector<std::string>& keys,
+                           Deadline deadline, std::unique_lock<std::mutex>& lock) {
+  for (const std::string& key : keys) CheckStoreKey(key);
+  const Stopwatch watch;
   const auto complete = [&] { return MissingKeys(values_, keys).empty(); };
   if (deadline.IsInfinite()) {
     changed_.wait(lock, complete);
   } else if (!changed_.wait_until(lock, deadline.ToTimePoint(), complete)) {
-    throw DeadlineExceededError(MissingKeysText(MissingKeys(values_, keys), Describe()));
+    throw DeadlineExceededError(
+        MissingKeysText(call, MissingKeys(values_, keys), Describe(), watch.Elapsed()));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/parallel.h"
+#include "lockstep/comm/file_store.h"
 
 namespace lockstep::comm {
 namespace {
@@ -65,13 +66,22 @@ void CheckOptions(const ProcessGroupOptions& options) {
                                             options.group_name.size(),
                                             " characters: 1 to 200 are allowed"));
   }
-  if (options.store == nullptr && options.world_size > 1 &&
-      (options.master_address.empty() || options.master_port < 1 || options.master_port > 65535)) {
-    throw InvalidArgumentError(
-        absl::StrCat(kCall, ": ", options.world_size,
-                     " ranks need a store, or an address and a port where rank "
-                     "0 serves one; got address \"",
-                     options.master_address, "\", port ", options.master_port));
+  if (!options.rendezvous.empty()) {
+    FolderOfFileUrl(options.rendezvous);
+    if (options.store != nullptr || !options.master_address.empty() || options.master_port != 0 ||
+        !options.token.empty()) {
+      throw InvalidArgumentError(absl::StrCat(
+          kCall, ": rendezvous \"", options.rendezvous,
+          "\" is given together with a store, an address, a port or a token: use one way to meet"));
+    }
+  } else if (options.store == nullptr && options.world_size > 1 &&
+             (options.master_address.empty() || options.master_port < 1 ||
+              options.master_port > 65535)) {
+    throw InvalidArgumentError(absl::StrCat(
+        kCall, ": ", options.world_size,
+        " ranks need a store, a rendezvous folder, or an address and a port where rank "
+        "0 serves one; got address \"",
+        options.master_address, "\", port ", options.master_port));
   }
 }
 
@@ -121,6 +131,13 @@ class EnvironmentReader {
 std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options) {
   CheckOptions(options);
   if (options.store != nullptr) return options.store;
+  if (!options.rendezvous.empty()) {
+    return std::make_shared<FileStore>(
+        FileStoreOptions{.folder = FolderOfFileUrl(options.rendezvous),
+                         .rank = options.rank,
+                         .world_size = options.world_size,
+                         .timeout = options.timeout});
+  }
   if (options.world_size == 1) return std::make_shared<LocalStore>();
   if (options.rank == 0) {
     auto server = std::make_shared<StoreServer>(StoreServerOptions{
@@ -142,9 +159,10 @@ std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& option
 }
 
 ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
-    const std::map<std::string, std::string>& environment) {
+    const std::map<std::string, std::string>& environment, absl::string_view rendezvous) {
   EnvironmentReader reader(environment);
   ProcessGroupOptions options;
+  options.rendezvous = std::string(rendezvous);
   if (!reader.Has("RANK") && reader.Has("SLURM_PROCID")) {
     options.rank = reader.Number("SLURM_PROCID", 0);
     options.world_size = reader.Number("SLURM_NTASKS", 1);
@@ -161,7 +179,7 @@ ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
     options.local_rank = reader.NumberOr("LOCAL_RANK", 0, options.rank);
     options.local_world_size = reader.NumberOr("LOCAL_WORLD_SIZE", 1, options.world_size);
   }
-  if (options.world_size > 1) {
+  if (options.world_size > 1 && rendezvous.empty()) {
     options.master_address = reader.Text("MASTER_ADDR");
     options.master_port = reader.Number("MASTER_PORT", 1);
   }

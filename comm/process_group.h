@@ -52,29 +52,33 @@ struct ProcessGroupOptions {
   std::shared_ptr<Store> store = {};
   std::string master_address = {};
   int master_port = 0;
-  std::string token = {};  // of that store
+  std::string token = {};  // of that store; may come from a file, see store_token.h
+  // Instead of those three: "file:///shared/jobs/1234-0", a folder that all ranks see, used by this
+  // start of the job alone (file_store.h).
+  std::string rendezvous = {};
   // For making the group, and for each collective unless it says otherwise.
   absl::Duration timeout = absl::Minutes(10);
   PeerMemoryAccess peer_memory_access = PeerMemoryAccess::kAutomatic;
 };
 
 // Returns when every rank has called it. Throws InvalidArgument (options that contradict each
-// other), NotFound (backend not linked: names the target), DeadlineExceeded (names the ranks that
-// did not come), Unavailable.
+// other), FailedPrecondition (the rendezvous folder is an earlier start's), NotFound (backend not
+// linked: names the target), DeadlineExceeded (names the ranks that did not come), Unavailable.
 std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& options);
 
-// The store of `options`, or one at its address: served by rank 0 for as long as somebody there
-// holds it (communicators do). For programs that make several groups: put it into their options.
-// Throws as InitProcessGroup does.
+// The store of `options`, or one in its folder, or one at its address: served by rank 0 for as long
+// as somebody there holds it (communicators do). For programs that make several groups: put it into
+// their options. Throws as InitProcessGroup does.
 std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options);
 
 // Options from the variables that launchers set: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 // MASTER_ADDR, MASTER_PORT (torchrun, Kubernetes), else SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
 // SLURM_NTASKS_PER_NODE, else OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE. MASTER_ADDR
-// and MASTER_PORT are needed in any case when there is more than one rank. Throws InvalidArgument
-// naming each variable that is missing or wrong.
+// and MASTER_PORT are needed in any case when there is more than one rank, but ignored when
+// `rendezvous` (for the option of that name) is not empty. Throws InvalidArgument naming each
+// variable that is missing or wrong.
 ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
-    const std::map<std::string, std::string>& environment);
+    const std::map<std::string, std::string>& environment, absl::string_view rendezvous = "");
 
 // For backends, from an alwayslink target. The factory gets validated options with a store,
 // which its communicator keeps. Throws AlreadyExists.

@@ -67,6 +67,14 @@ TEST(EnvironmentTest, OneRankNeedsNoAddress) {
   EXPECT_EQ(ProcessGroupOptionsFromEnvironment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).world_size, 1);
 }
 
+TEST(EnvironmentTest, ARendezvousNeedsNoAddress) {
+  const auto options = ProcessGroupOptionsFromEnvironment(
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "unused"}}, "file:///shared/job");
+  EXPECT_EQ(options.rendezvous, "file:///shared/job");
+  EXPECT_EQ(options.rank, 1);
+  EXPECT_EQ(options.master_address, "");
+}
+
 TEST(EnvironmentTest, NamesEveryProblem) {
   const auto problem = [](const Environment& environment) {
     try {
@@ -99,6 +107,10 @@ TEST(InitProcessGroupTest, RefusesBadOptions) {
   EXPECT_EQ(refused({.rank = 2, .world_size = 2}, "rank 2 is not in [0, 2)"), "");
   EXPECT_EQ(refused({.world_size = 2, .local_rank = 1, .local_world_size = 1}, "local rank 1"), "");
   EXPECT_EQ(refused({.world_size = 2}, "need a store"), "");
+  EXPECT_EQ(refused({.rendezvous = "tcp://h:1"}, "file:///absolute/folder"), "");
+  EXPECT_EQ(refused({.rendezvous = "file://"}, "file:///absolute/folder"), "");
+  EXPECT_EQ(refused({.token = "t", .rendezvous = "file:///f"}, "one way to meet"), "");
+  EXPECT_EQ(refused({.master_address = "h", .rendezvous = "file:///f"}, "one way to meet"), "");
   EXPECT_EQ(refused({.timeout = absl::ZeroDuration()}, "timeout"), "");
   EXPECT_EQ(refused({.group_name = ""}, "name"), "");
   EXPECT_EQ(refused({.backend = "smoke"}, "add //comm/smoke to its deps"), "");

@@ -87,6 +87,7 @@ int ConnectOnce(const addrinfo& to, Deadline deadline, UniqueFd* result) {
   }
   const int one = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  SetKeepAlive(fd.get());
   *result = std::move(fd);
   return 0;
 }
@@ -273,6 +274,18 @@ UniqueFd ConnectTcp(const std::string& address, int port, Deadline deadline) {
     absl::SleepFor(std::min(pause, deadline.Remaining()));
     pause = std::min(pause * 2, absl::Milliseconds(200));
   }
+}
+
+void SetKeepAlive(int socket) {
+  const auto set = [socket](int level, int name, int value) {
+    setsockopt(socket, level, name, &value, sizeof(value));
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  // Keep-alive probes do not run while something sent is unacknowledged.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 15000);
 }
 
 UniqueFd ListenAbstract(absl::string_view name) {

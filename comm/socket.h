@@ -65,7 +65,12 @@ int PortOf(int socket);
 // reason, InvalidArgument for a name that cannot be resolved.
 UniqueFd ConnectTcp(const std::string& address, int port, Deadline deadline);
 
-// The same for unix sockets in the abstract namespace: no file, gone with the last descriptor.
+// Has the kernel notice within 15 seconds that the host of a TCP connection's other end is gone
+// (one that only its process has left is noticed at once, without this). ConnectTcp does it.
+void SetKeepAlive(int socket);
+
+// Listening and connecting for unix sockets in the abstract namespace: no file, gone with the last
+// descriptor.
 UniqueFd ListenAbstract(absl::string_view name);
 UniqueFd ConnectAbstract(absl::string_view name, Deadline deadline);
 

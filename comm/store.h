@@ -3,13 +3,15 @@
 //
 // A small key-value store through which ranks find each other.
 //
+//   const std::string token = ReadTokenFile("/etc/lockstep/token");              // store_token.h
 //   StoreServer server({.address = "127.0.0.1", .port = 0, .token = token});     // one of them
 //   StoreClient store({.address = "127.0.0.1", .port = server.port(), .token = token});
 //   store.Set("address/0", "...");
 //   std::string peer = store.Get("address/1", Deadline::After(absl::Seconds(30)));
 //
-// Every call has a deadline and says, when it passes, which key of which store did not come. It is
-// for rendezvous, not for data: keys are at most 1 KiB and values at most 1 MiB.
+// Every call has a deadline; its errors name the call, the key, the store and how long it waited.
+// It is for rendezvous, not for data: keys are at most 1 KiB and values at most 1 MiB. Ranks
+// without a network between them but with a common folder use file_store.h.
 #ifndef LOCKSTEP_COMM_STORE_H_
 #define LOCKSTEP_COMM_STORE_H_
 
@@ -31,9 +33,13 @@ namespace lockstep::comm {
 
 inline constexpr int64_t kMaxStoreKeyBytes = 1 << 10;
 inline constexpr int64_t kMaxStoreValueBytes = 1 << 20;
+// Connections that have not proved to know the token, in one server. Under a flood those that have
+// been silent for half a second make room for new ones.
+inline constexpr int kMaxStoreStrangers = 64;
 
-// Thread-safe. All throw InvalidArgument (key or value too long), DeadlineExceeded (naming key and
-// store), Unavailable (the store is gone or refused us). After a deadline the store stays usable.
+// Thread-safe. All throw InvalidArgument (key or value too long), DeadlineExceeded, Unavailable
+// (the store is gone: at once, whatever the deadline). After a deadline the store stays usable;
+// whether a Set, Add or Delete that ran into one still takes effect is open.
 class Store {
  public:
   virtual ~Store() = default;
@@ -73,6 +79,9 @@ class LocalStore final : public Store {
   }
 
  private:
+  void AwaitKeys(absl::string_view call, const std::vector<std::string>& keys, Deadline deadline,
+                 std::unique_lock<std::mutex>& lock);
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
@@ -82,15 +91,19 @@ class LocalStore final : public Store {
 struct StoreServerOptions {
   std::string address = "127.0.0.1";  // a numeric address or a name; only this one is bound
   int port = 0;                       // 0: any free one, see port()
-  std::string token = {};             // clients must present the same
-  bool listen = true;                 // false: serves adopted connections only
+  // Clients must prove to know the same. Empty: whoever reaches the port is let in.
+  std::string token = {};
+  bool listen = true;  // false: serves adopted connections only
+  // A connection that has not proved to know the token by then is dropped.
+  absl::Duration handshake_timeout = absl::Seconds(5);
 };
 
-// Serves on a thread of its own until destroyed. A client that sends no valid token within five
-// seconds, or anything malformed or too large, is dropped; the others do not notice.
+// Serves on a thread of its own until destroyed. A connection that sends anything malformed or too
+// large (before its proof: more than 1 KiB), or nothing in time, is dropped; the others do not
+// notice. Nothing is logged about it. Strangers hold at most 2 MiB.
 class StoreServer {
  public:
-  // Throws InvalidArgument (bad address), Unavailable (address in use; names it).
+  // Throws InvalidArgument (bad address or timeout), Unavailable (address in use; names it).
   explicit StoreServer(const StoreServerOptions& options);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
@@ -118,8 +131,10 @@ struct StoreClientOptions {
 
 class StoreClient final : public Store {
  public:
-  // Throws DeadlineExceeded (nobody listens at address:port, or nobody answers), Unavailable (wrong
-  // token).
+  // Throws DeadlineExceeded (nobody listens at address:port, or nobody answers), InvalidArgument
+  // (the server refuses the token, or what answers is no store), Unavailable (what answers does not
+  // know the token itself: another job's store, or an impostor's). A connection that ends before
+  // the server has answered (it is starting, or flooded) is tried again.
   explicit StoreClient(const StoreClientOptions& options);
   // Over a connected socket whose other end a server has adopted. Owns it.
   StoreClient(int socket, std::string description);

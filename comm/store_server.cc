@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
@@ -26,14 +27,17 @@
 #include "lockstep/comm/store.h"
 #include "lockstep/comm/store.pb.h"
 #include "lockstep/comm/store_frames.h"
+#include "lockstep/comm/store_token.h"
 #include "lockstep/comm/store_values.h"
 
 namespace lockstep::comm {
 namespace {
 
-constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
-// Connections that have not shown a token: more of them wait in the kernel's queue.
-constexpr int kMaxStrangers = 64;
+// Under a flood, a stranger that has been here for longer makes room for the next one. Handshakes
+// take two round trips.
+constexpr absl::Duration kPatience = absl::Milliseconds(500);
+// Accepting goes on then when there were no descriptors.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 // A client that does not read its answers is dropped at this much.
 constexpr size_t kMaxUnsentBytes = 8 << 20;
 
@@ -46,23 +50,26 @@ struct PendingWait {
 struct Connection {
   explicit Connection(UniqueFd fd) : socket(std::move(fd)) {}
 
+  bool Stranger() const { return !authenticated && !dropped; }
+
   UniqueFd socket;
   bool authenticated = false;
-  Deadline hello_deadline = Deadline::After(kHelloTimeout);
-  FrameReader frames{kMaxStoreFrameBytes};
+  std::string client_nonce;
+  std::string server_nonce;  // empty until the client has sent its own
+  Deadline handshake_deadline;
+  Deadline patience = Deadline::After(kPatience);
+  FrameReader frames{kMaxHandshakeFrameBytes};
   std::string unsent;
   std::list<PendingWait> waits;
   bool dropped = false;
 };
 
-// Takes as long for a wrong token as for a right one.
-bool SameToken(const std::string& a, const std::string& b) {
-  unsigned difference = a.size() != b.size();
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i]) ^
-                  static_cast<unsigned char>(b.empty() ? 1 : b[i % b.size()]);
+void CheckServerOptions(const StoreServerOptions& options) {
+  if (options.handshake_timeout <= absl::ZeroDuration()) {
+    throw InvalidArgumentError(absl::StrCat("StoreServer: handshake_timeout is ",
+                                            absl::FormatDuration(options.handshake_timeout),
+                                            ": it must be positive"));
   }
-  return difference == 0;
 }
 
 }  // namespace
@@ -71,7 +78,9 @@ bool SameToken(const std::string& a, const std::string& b) {
 class StoreServer::Impl {
  public:
   explicit Impl(const StoreServerOptions& options)
-      : token_(options.token), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      : token_(options.token),
+        handshake_timeout_(options.handshake_timeout),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!wake_.valid()) throw ResourceExhaustedError("store: eventfd: " + ErrnoText(errno));
     if (options.listen) {
       listener_ = ListenTcp(options.address, options.port);
@@ -125,8 +134,8 @@ class StoreServer::Impl {
 
   std::vector<pollfd> PollEntries() const {
     std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
-    const bool room = Strangers() < kMaxStrangers;
-    entries.push_back({room ? listener_.get() : -1, POLLIN, 0});  // poll skips negative ones
+    const bool accepting = accept_again_.Expired() && HasRoom();
+    entries.push_back({accepting ? listener_.get() : -1, POLLIN, 0});  // poll skips negative ones
     for (const auto& connection : connections_) {
       const int16_t events = connection->unsent.empty() ? POLLIN : POLLIN | POLLOUT;
       entries.push_back({connection->socket.get(), events, 0});
@@ -136,13 +145,27 @@ class StoreServer::Impl {
 
   int Strangers() const {
     return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
-                                          [](const auto& c) { return !c->authenticated; }));
+                                          [](const auto& c) { return c->Stranger(); }));
+  }
+
+  // Null when there is none. Connections are in order of arrival.
+  Connection* OldestStranger() const {
+    for (const auto& connection : connections_) {
+      if (connection->Stranger()) return connection.get();
+    }
+    return nullptr;
+  }
+
+  bool HasRoom() const {
+    return Strangers() < kMaxStoreStrangers || OldestStranger()->patience.Expired();
   }
 
   Deadline NextDeadline() const {
     Deadline next;
+    if (!accept_again_.Expired()) next = accept_again_;
+    if (!HasRoom()) next = std::min(next, OldestStranger()->patience);
     for (const auto& connection : connections_) {
-      if (!connection->authenticated) next = std::min(next, connection->hello_deadline);
+      if (connection->Stranger()) next = std::min(next, connection->handshake_deadline);
       for (const PendingWait& wait : connection->waits) next = std::min(next, wait.deadline);
     }
     return next;
@@ -155,17 +178,30 @@ class StoreServer::Impl {
     std::lock_guard<std::mutex> lock(mutex_);
     for (UniqueFd& fd : adopted_) {
       connections_.push_back(std::make_unique<Connection>(std::move(fd)));
-      connections_.back()->authenticated = true;
+      Trust(*connections_.back());
     }
     adopted_.clear();
   }
 
   void AcceptStrangers() {
-    for (int strangers = Strangers(); strangers < kMaxStrangers; ++strangers) {
+    while (HasRoom()) {
       UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!fd.valid()) return;
+      if (!fd.valid()) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+          accept_again_ = Deadline::After(kAcceptPause);
+        }
+        return;
+      }
+      if (Strangers() >= kMaxStoreStrangers) OldestStranger()->dropped = true;
+      SetKeepAlive(fd.get());
       connections_.push_back(std::make_unique<Connection>(std::move(fd)));
+      connections_.back()->handshake_deadline = Deadline::After(handshake_timeout_);
     }
+  }
+
+  static void Trust(Connection& connection) {
+    connection.authenticated = true;
+    connection.frames.set_max_frame_bytes(kMaxStoreFrameBytes);
   }
 
   void ReadRequests(Connection& connection) {
@@ -178,13 +214,7 @@ class StoreServer::Impl {
   void Handle(Connection& connection, const StoreRequest& request) {
     StoreResponse response;
     response.set_id(request.id());
-    if (request.operation() == StoreRequest::HELLO) {
-      connection.authenticated = connection.authenticated || SameToken(request.token(), token_);
-    }
-    if (!connection.authenticated) {
-      connection.dropped = true;
-      return;
-    }
+    if (!connection.authenticated) return Authenticate(connection, request, &response);
     try {
       if (!Execute(connection, request, &response)) return;  // waits for its keys
     } catch (const Error& error) {
@@ -194,17 +224,39 @@ class StoreServer::Impl {
     Answer(connection, response);
   }
 
+  // One step of the handshake (store_token.h). Anything else ends the connection.
+  void Authenticate(Connection& connection, const StoreRequest& request, StoreResponse* response) {
+    if (request.operation() == StoreRequest::HELLO && connection.server_nonce.empty() &&
+        request.nonce().size() == kNonceBytes) {
+      connection.client_nonce = request.nonce();
+      connection.server_nonce = NewNonce();
+      response->set_nonce(connection.server_nonce);
+      return Answer(connection, *response);
+    }
+    if (request.operation() != StoreRequest::PROVE || connection.server_nonce.empty()) {
+      connection.dropped = true;
+      return;
+    }
+    const std::string& theirs = connection.client_nonce;
+    const std::string& ours = connection.server_nonce;
+    if (SameProof(request.proof(), ClientProof(token_, theirs, ours))) {
+      Trust(connection);
+      response->set_proof(ServerProof(token_, theirs, ours));
+      return Answer(connection, *response);
+    }
+    response->set_code(static_cast<int32_t>(absl::StatusCode::kInvalidArgument));
+    Answer(connection, *response);
+    connection.dropped = true;
+  }
+
   // False when the answer comes later.
   bool Execute(Connection& connection, const StoreRequest& request, StoreResponse* response) {
     const std::vector<std::string> keys(request.keys().begin(), request.keys().end());
     for (const std::string& key : keys) CheckStoreKey(key);
-    const bool needs_key = request.operation() != StoreRequest::HELLO;
-    if (needs_key && keys.empty() && request.operation() != StoreRequest::WAIT) {
+    if (keys.empty() && request.operation() != StoreRequest::WAIT) {
       throw InvalidArgumentError("store: a request without a key");
     }
     switch (request.operation()) {
-      case StoreRequest::HELLO:
-        return true;
       case StoreRequest::SET:
         CheckStoreValue(keys[0], request.value());
         values_[keys[0]] = request.value();
@@ -253,7 +305,7 @@ class StoreServer::Impl {
 
   void ExpireWaits() {
     for (const auto& connection : connections_) {
-      if (!connection->authenticated && connection->hello_deadline.Expired()) {
+      if (connection->Stranger() && connection->handshake_deadline.Expired()) {
         connection->dropped = true;
       }
       connection->waits.remove_if([&](const PendingWait& wait) {
@@ -285,9 +337,11 @@ class StoreServer::Impl {
   }
 
   const std::string token_;
+  const absl::Duration handshake_timeout_;
   UniqueFd wake_;
   UniqueFd listener_;
   int port_ = 0;
+  Deadline accept_again_ = Deadline::After(absl::ZeroDuration());
   StoreValues values_;
   std::list<std::unique_ptr<Connection>> connections_;
 
@@ -298,7 +352,7 @@ class StoreServer::Impl {
 };
 
 StoreServer::StoreServer(const StoreServerOptions& options)
-    : impl_(std::make_unique<Impl>(options)) {
+    : impl_((CheckServerOptions(options), std::make_unique<Impl>(options))) {
   auto [ours, theirs] = MakeSocketPair();
   Adopt(theirs.release());
   local_ = std::make_shared<StoreClient>(ours.release(), "store of this process");

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/file_store.h"
 #include "lockstep/comm/socket.h"
 
 namespace lockstep::comm {
@@ -37,22 +39,35 @@ std::string ErrorOf(absl::StatusCode code, const std::function<void()>& call) {
   return "";
 }
 
-// The same tests for the in-process store and for clients of a server.
-class StoreTest : public testing::TestWithParam<bool> {
+enum class Kind { kLocal, kClient, kFile };
+
+// The same tests for each kind of store.
+class StoreTest : public testing::TestWithParam<Kind> {
  protected:
-  StoreTest() : server_({.token = "secret"}) {}
+  StoreTest() : server_({.token = "secret"}) {
+    if (GetParam() == Kind::kLocal) shared_ = std::make_shared<LocalStore>();
+    if (GetParam() == Kind::kFile) {
+      std::string folder = testing::TempDir() + "/store.XXXXXX";
+      if (mkdtemp(folder.data()) == nullptr) throw InternalError("mkdtemp");
+      shared_ = std::make_shared<FileStore>(FileStoreOptions{.folder = folder});
+    }
+  }
   std::shared_ptr<Store> NewClient() {
-    if (GetParam()) return local_;
+    if (shared_ != nullptr) return shared_;
     return std::make_shared<StoreClient>(
         StoreClientOptions{.port = server_.port(), .token = "secret"});
   }
 
  private:
   StoreServer server_;
-  std::shared_ptr<LocalStore> local_ = std::make_shared<LocalStore>();
+  std::shared_ptr<Store> shared_;
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "Local" : "Client"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
+                         testing::Values(Kind::kLocal, Kind::kClient, Kind::kFile),
+                         [](const auto& info) {
+                           if (info.param == Kind::kLocal) return "Local";
+                           return info.param == Kind::kClient ? "Client" : "File";
+                         });
 
 TEST_P(StoreTest, SetGetDelete) {
   const auto a = NewClient();
@@ -165,8 +180,14 @@ TEST(StoreServerTest, RefusesAForeignAddress) {
 TEST(StoreServerTest, TokenIsRequired) {
   StoreServer server({.token = "secret"});
   for (const char* token : {"", "secre", "secretsecret", "Secret"}) {
-    ErrorOf(absl::StatusCode::kUnavailable,
-            [&] { StoreClient client({.port = server.port(), .token = token}); });
+    const Stopwatch watch;
+    const std::string text = ErrorOf(absl::StatusCode::kInvalidArgument, [&] {
+      StoreClient client({.port = server.port(), .token = token});
+    });
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("127.0.0.1:", server.port()))) << text;
+    EXPECT_TRUE(absl::StrContains(text, "refuses our token")) << text;
+    EXPECT_FALSE(absl::StrContains(text, "secret")) << text;
+    EXPECT_LT(watch.ElapsedSeconds(), 10);  // 0.001: a refusal is not retried
   }
   // A request before the token is not served.
   UniqueFd socket = ConnectTcp("127.0.0.1", server.port(), In(5));
@@ -176,33 +197,11 @@ TEST(StoreServerTest, TokenIsRequired) {
   good.Set("k", "v", In(5));
 }
 
-TEST(StoreServerTest, StrangersAreDroppedAndOthersServed) {
-  StoreServer server({.token = "secret"});
-  StoreClient client({.port = server.port(), .token = "secret"});
-  const auto ends = [&](const std::string& bytes) {
-    const UniqueFd socket = ConnectTcp("127.0.0.1", server.port(), In(5));
-    SendAll(socket.get(), bytes, In(5));
-    char byte;
-    return ReceiveAll(socket.get(), &byte, 1, In(20)) == IoResult::kClosed;
-  };
-  EXPECT_TRUE(ends(std::string("\xff\xff\xff\x7f", 4)));              // a huge length
-  EXPECT_TRUE(ends(std::string("\x03\x00\x00\x00\xff\xff\xff", 7)));  // not a message
-  EXPECT_TRUE(ends("GET / HTTP/1.1\r\n\r\n"));
-  // A whole frame's worth of nothing, and one that stalls in the middle of a frame.
-  const Stopwatch watch;
-  EXPECT_TRUE(ends(std::string("\x10\x00\x00\x00\x08", 5)));
-  EXPECT_LT(watch.ElapsedSeconds(), 15);
-  client.Set("k", "v", In(5));
-  EXPECT_EQ(client.Get("k", In(5)), "v");
-}
-
-TEST(StoreServerTest, StallingStrangersDoNotBlockClients) {
-  StoreServer server({.token = "secret"});
-  std::vector<UniqueFd> stallers;
-  for (int i = 0; i < 50; ++i) stallers.push_back(ConnectTcp("127.0.0.1", server.port(), In(5)));
-  StoreClient client({.port = server.port(), .token = "secret"});
-  client.Set("k", "v", In(5));
-  EXPECT_EQ(client.Get("k", In(5)), "v");
+TEST(StoreServerTest, RefusesBadOptions) {
+  EXPECT_TRUE(absl::StrContains(
+      ErrorOf(absl::StatusCode::kInvalidArgument,
+              [] { StoreServer server({.handshake_timeout = absl::ZeroDuration()}); }),
+      "handshake_timeout is 0"));
 }
 
 TEST(StoreServerTest, AdoptedConnectionsNeedNoToken) {

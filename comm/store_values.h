@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace lockstep::comm {
 
@@ -27,8 +28,14 @@ int64_t AddToStoreValue(StoreValues& values, const std::string& key, int64_t del
 std::vector<std::string> MissingKeys(const StoreValues& values,
                                      const std::vector<std::string>& keys);
 
-// "keys a, b did not appear in store at 127.0.0.1:29500 before the deadline".
-std::string MissingKeysText(const std::vector<std::string>& missing, absl::string_view store);
+// "store: Wait: keys a, b did not appear in the store at 127.0.0.1:29500 within 1.5s".
+std::string MissingKeysText(absl::string_view call, const std::vector<std::string>& missing,
+                            absl::string_view store, absl::Duration waited);
+
+// "keys a, b": the first eight.
+std::string KeysText(const std::vector<std::string>& keys);
+// "1.5s", to the nearest millisecond.
+std::string WaitedText(absl::Duration waited);
 
 }  // namespace lockstep::comm
 

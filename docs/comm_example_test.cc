@@ -3,7 +3,9 @@
 //
 // The examples of comm.md.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +20,7 @@
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
+#include "lockstep/comm/store_token.h"
 #include "lockstep/comm/subgroups.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/docs/snippets.h"
@@ -97,6 +100,14 @@ TEST(CommExample, LaunchersVariables) {
   comm::ProcessGroupOptions options = comm::ProcessGroupOptionsFromEnvironment(environment);
   options.timeout = absl::Seconds(60);
   EXPECT_EQ(options.rank, 1);
+  const std::string token_path = testing::TempDir() + "/token";
+  std::ofstream(token_path) << "secret\n";
+  ASSERT_EQ(chmod(token_path.c_str(), 0600), 0);
+  options.token = comm::ReadTokenFile(token_path);
+  EXPECT_EQ(options.token, "secret");
+  comm::ProcessGroupOptions with_folder =
+      comm::ProcessGroupOptionsFromEnvironment(environment, "file:///shared/jobs/1234-0");
+  EXPECT_EQ(with_folder.rendezvous, "file:///shared/jobs/1234-0");
 }
 
 }  // namespace
