@@ -19,6 +19,7 @@
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/stream.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -45,7 +46,11 @@ Tensor Leaf(const Shape& shape, double scale) {
   return SetRequiresGrad(FromVector<float>(values, shape), true);
 }
 
-int64_t Current(Device device) { return GetMemoryStats(device).current_bytes; }
+// When no copy is under way, which would hold what a graph has dropped.
+int64_t Current(Device device) {
+  Stream::Copy(Cpu(0)).Synchronize();
+  return GetMemoryStats(device).current_bytes;
+}
 
 struct Net {
   std::vector<Tensor> weights;
