@@ -202,7 +202,7 @@ TEST(FileStoreMeeting, NobodyMeetsLeftovers) {
 TEST(FileStoreMeeting, RefusesBadArguments) {
   const auto open = [](const std::string& folder) { FileStore store({.folder = folder}); };
   ExpectSays(ErrorOf(absl::StatusCode::kInvalidArgument,
-                     [] { FileStore store({.folder = "/tmp/x", .rank = 2, .world_size = 2}); }),
+                     [] { FileStore store({.folder = NewFolder(), .rank = 2, .world_size = 2}); }),
              "rank 2 is not in [0, 2)");
   ExpectSays(ErrorOf(absl::StatusCode::kInvalidArgument, [&] { open(""); }), "no folder");
   const std::string folder = NewFolder();
