@@ -28,6 +28,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/flight_recorder.h"
 #include "lockstep/comm/store.h"
 
@@ -61,6 +62,9 @@ struct ProcessGroupOptions {
   // For making the group, and for each collective unless it says otherwise.
   absl::Duration timeout = absl::Minutes(10);
   PeerMemoryAccess peer_memory_access = PeerMemoryAccess::kAutomatic;
+  // Whether each rank compares checksums of what it reads from its peers' memory or messages, and
+  // fails the group with DataLoss when they differ. The same on all ranks. Headers always are.
+  bool verify_payload = false;
   // The ranks of the job that are this group's ranks 0, 1, ...: what reports call them that have to
   // do with several groups. Empty: 0 to world_size - 1, which is right for a group of all.
   std::vector<int> world_ranks = {};
@@ -71,6 +75,8 @@ struct ProcessGroupOptions {
   std::function<void(const std::string&)> on_slow = {};
   // What is kept of the group's last calls, and where it is written after an error.
   FlightRecorderOptions flight_recorder = {};
+  // For tests: comm/fault_injection.h. Null: nothing goes wrong on purpose.
+  std::shared_ptr<FaultInjector> fault_injector = {};
 };
 
 // Returns when every rank has called it. Throws InvalidArgument (options that contradict each

@@ -117,7 +117,7 @@ class QueuedCommunicator : public Communicator {
   };
 
   std::string Where(const Collective& collective, int64_t sequence) const;
-  void ThrowIfFailedFor(const Signature& signature) const;
+  void ThrowIfFailedFor(const Collective& collective);
   void RunQueue();
   void RunTask(Task& task);
   // What went wrong, if anything.

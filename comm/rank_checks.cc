@@ -79,6 +79,7 @@ std::shared_ptr<Communicator> MakeTestGroup(const RankContext& context, absl::Du
   if (absl::StrContains(context.argument, "staged")) {
     options.peer_memory_access = PeerMemoryAccess::kStaged;
   }
+  options.verify_payload = absl::StrContains(context.argument, "verified");
   return InitProcessGroup(options);
 }
 

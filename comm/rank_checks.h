@@ -38,7 +38,8 @@ Tensor StridedView(const std::vector<int64_t>& shape, const std::vector<int64_t>
 // Fails unless exactly the elements that `view` shows have been changed from -99.
 void RequireGapsUntouched(const Tensor& view, int64_t elements);
 
-// A group of all ranks. With "staged" in the ranks' argument no memory is reached directly.
+// A group of all ranks. With "staged" in the ranks' argument no memory is reached directly, with
+// "verified" payloads have checksums.
 std::shared_ptr<Communicator> MakeTestGroup(const RankContext& context,
                                             absl::Duration timeout = absl::Seconds(30),
                                             std::string name = "world");

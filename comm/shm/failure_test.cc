@@ -91,12 +91,13 @@ void KillInsideAllReduce(RankContext& context) {
   Require(watch.ElapsedSeconds() < 1, "a later call must throw at once");
 }
 
-TEST(DeathTest, OneOfThreeKilledInsideAllReduce) {
-  const SpawnResult result = Spawn(3, KillInsideAllReduce);
+TEST(DeathTest, OneOfFourKilledInsideAllReduce) {
+  const SpawnResult result = Spawn(4, KillInsideAllReduce);
   EXPECT_EQ(result.ranks[2].signal, SIGKILL);
   EXPECT_EQ(result.first_failure, 2);
   EXPECT_TRUE(result.ranks[0].ok()) << result.ranks[0].ToString();
   EXPECT_TRUE(result.ranks[1].ok()) << result.ranks[1].ToString();
+  EXPECT_TRUE(result.ranks[3].ok()) << result.ranks[3].ToString();
 }
 
 // ---- Disagreement ----

@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/wait_board.h"
@@ -50,6 +52,13 @@ class Member {
 
   // Told of long waits; outlives the waiting. Null: nobody is.
   void set_waits(WaitBoard* waits) { waits_ = waits; }
+  // Before the first meeting; the same on all ranks, or the first meeting fails.
+  void set_verifies_payload(bool verifies) { verifies_payload_ = verifies; }
+  bool verifies_payload() const { return verifies_payload_; }
+  // Outlives this; may be null.
+  void set_faults(FaultInjector* faults) { faults_ = faults; }
+  // What a test wants to go wrong with this rank's message `number`, to `peer` or as a collective.
+  std::optional<FaultKind> FaultAt(int peer, int64_t number) const;
 
   int rank() const { return rank_; }
   int size() const { return control_.size(); }
@@ -69,12 +78,20 @@ class Member {
   // Of an uneven collective: W counts, or 2 W for AllToAll.
   absl::Span<const int64_t> counts(int peer) const;
 
-  void MeetPosts();
+  // Meets the peers with this rank's post, which `fault` keeps from them or changes.
+  void MeetPosts(std::optional<FaultKind> fault = std::nullopt);
   // One step forward.
   void Signal();
   // Until every rank has (until `peer` has) come as far as this one.
   void AwaitAll();
   void Await(int peer);
+
+  int64_t sequence() const { return sequence_; }
+  // 0 or 1, of this collective: what has two slots.
+  int slot() const { return slot_; }
+
+  // What this rank has read of `peer` ("data") does not fit its checksum.
+  [[noreturn]] void FailDamaged(int peer, absl::string_view what);
 
   // A peer's memory could not be reached, for the reason in `text`: most likely the peer is gone,
   // which its connection may tell a moment later. Fails with the peer's name if so, else with
@@ -107,7 +124,11 @@ class Member {
   void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
   void Sleep(int peer, uint32_t step);
   void CheckPeers(uint32_t step);
+  // Makes the post known. False: a fault says that it never is.
+  bool PublishPost(std::optional<FaultKind> fault);
   void CompareArrivedPosts(uint32_t step);
+  // Whether the post is whole, and of this collective.
+  void CheckHeader(int peer);
   // Whether the calls of two ranks that have come fit each other.
   bool Agree(int a, int b) const;
   std::string CallOf(int peer) const;
@@ -125,13 +146,16 @@ class Member {
   uint32_t step_ = 0;
   std::atomic<int64_t> steps_told_{0};
   int slot_ = 0;
-  bool posting_ = false;  // whether peers are awaited to call or to finish
+  std::vector<bool> compared_;  // by peer: its post of this collective is all right
+  bool posting_ = false;        // whether peers are awaited to call or to finish
   int64_t sequence_ = 0;
   Signature signature_;
   absl::Duration timeout_;
   Deadline deadline_;
   int64_t since_ns_ = 0;
   WaitBoard* waits_ = nullptr;
+  FaultInjector* faults_ = nullptr;
+  bool verifies_payload_ = false;
 };
 
 }  // namespace lockstep::comm::shm
