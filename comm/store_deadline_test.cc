@@ -103,27 +103,6 @@ TEST(StoreDeadline, KeysThatDoNotCome) {
   }
 }
 
-TEST(StoreDeadline, AnotherThreadsCall) {
-  StoreServer server({});
-  StoreClient client({.port = server.port()});
-  std::thread waiter([&] { client.Get("late", In(60)); });
-  // Until the waiter has its turn; each try leaves the client as it was.
-  std::string text;
-  const Deadline patience = In(20);
-  while (text.empty() && !patience.Expired()) {
-    try {
-      client.Set("k", "v", In(0.02));
-    } catch (const Error& error) {
-      text = error.message();
-    }
-  }
-  EXPECT_TRUE(absl::StrContains(text, "Set of key k")) << text;
-  EXPECT_TRUE(absl::StrContains(text, "another thread's call")) << text;
-  server.local()->Set("late", "1", In(20));
-  waiter.join();
-  client.Set("k", "v", In(20));
-}
-
 // Rank 0 serves and is killed while rank 1 waits without a deadline in each call.
 void KillTheServer(RankContext& context) {
   if (context.rank == 0) {
