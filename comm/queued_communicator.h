@@ -2,10 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the CPU backends have in common: the queue of a group's collectives, the communication
-// thread that runs them in order, row-major copies of strided tensors, and the works.
+// thread that runs them in order, row-major copies of strided tensors, the works, and the flight
+// recorder.
 //
 //   class MyCommunicator final : public QueuedCommunicator {
 //    public:
+//     MyCommunicator(const ProcessGroupOptions& options, const std::string& key)
+//         : QueuedCommunicator(options, key) {
+//       ...                      // make everything below callable
+//       StartQueue();
+//     }
 //     ~MyCommunicator() override {
 //       ...                      // make RunCollective throw
 //       StopQueue();
@@ -26,6 +32,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -33,6 +40,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collective.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/flight_record.h"
+#include "lockstep/comm/flight_recorder.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/span_observer.h"
@@ -46,14 +56,24 @@ class QueuedCommunicator : public Communicator {
   ~QueuedCommunicator() override;
 
   int64_t sequence() const final;
+  FlightRecord flight_record() const final;
 
  protected:
   // Called once, on any thread: nullopt for success.
   using TransferDone = std::function<void(std::optional<Error>)>;
 
-  // Starts the communication thread.
-  QueuedCommunicator(int rank, int size, std::string group_name, absl::Duration timeout);
+  // Keeps the options, and with them the store: this rank may be serving it. `key` tells this group
+  // from others of its name. Throws as FlightRecorder's constructor does.
+  QueuedCommunicator(const ProcessGroupOptions& options, std::string key);
 
+  const ProcessGroupOptions& options() const { return options_; }
+  const std::string& key() const { return key_; }
+  // The options and the key of a group of these ranks of this one (MakeSubgroup).
+  ProcessGroupOptions SubgroupOptions(const std::string& name, const std::vector<int>& ranks) const;
+  std::string SubgroupKey(const std::string& name) const;
+
+  // Starts the communication thread. Called by constructors of backends, last.
+  void StartQueue();
   // Waits for the collective that runs and for those that are queued, all of which RunCollective
   // has to fail from now on. The last thing that calls RunCollective. Called by destructors of
   // backends, first or nearly so.
@@ -86,6 +106,7 @@ class QueuedCommunicator : public Communicator {
     int64_t sequence = 0;
     std::shared_ptr<PendingWork> work;
     std::shared_ptr<SpanObserver> observer;  // of the thread that issued it; may be null
+    int64_t ticket = 0;                      // of the flight recorder
   };
 
   std::string Where(const Collective& collective, int64_t sequence) const;
@@ -95,6 +116,14 @@ class QueuedCommunicator : public Communicator {
   // What went wrong, if anything.
   std::optional<Error> TryCollective(const Task& task);
   void IssueTransfer(Task task);
+  // Waits for work. Looks meanwhile whether the group has failed, if that is to be written.
+  void AwaitTask(std::unique_lock<std::mutex>& lock);
+  // Writes the flight record if the group has an error, though this rank may have met none.
+  void WriteIfFailed();
+
+  const ProcessGroupOptions options_;
+  const std::string key_;
+  FlightRecorder recorder_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
