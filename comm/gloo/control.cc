@@ -117,9 +117,9 @@ void Control::Arrive(int rank, int64_t sequence, const Signature& signature,
                      std::vector<int64_t> counts) {
   if (failure_.has_value()) return;
   Arrival& mine = arrivals_[static_cast<size_t>(rank)];
-  const size_t expected =
-      !signature.uneven ? 0 : static_cast<size_t>(size_) *
-                                  (signature.op == CollectiveId::kAllToAll ? 2 : 1);
+  const size_t expected = !signature.uneven ? 0
+                                            : static_cast<size_t>(size_) *
+                                                  (signature.op == CollectiveId::kAllToAll ? 2 : 1);
   if (mine.came || counts.size() != expected) {
     return FailLocked(absl::StatusCode::kInternal,
                       absl::StrCat("rank ", rank, " sent a call out of turn"));
@@ -204,9 +204,8 @@ void Control::FailUnexplained(absl::Span<const int> peers, absl::StatusCode code
     const auto left = [&](int peer) { return left_[static_cast<size_t>(peer)]; };
     return std::find_if(peers.begin(), peers.end(), left);
   };
-  changed_.wait_until(lock, Deadline::After(kPatience).ToTimePoint(), [&] {
-    return stopping_ || failure_.has_value() || leaver() != peers.end();
-  });
+  changed_.wait_until(lock, Deadline::After(kPatience).ToTimePoint(),
+                      [&] { return stopping_ || failure_.has_value() || leaver() != peers.end(); });
   ThrowIfInterruptedLocked();
   if (leaver() != peers.end()) {
     FailLocked(absl::StatusCode::kUnavailable, LeftText(*leaver()));

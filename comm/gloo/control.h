@@ -11,8 +11,8 @@
 //
 // The connections are a star around rank 0, which compares the calls. A thread of each rank reads
 // them and sends a sign of life every 200 ms. Whatever ends a group (ranks that disagree, a rank
-// that has died, left or does not answer, a deadline, an error of one rank) goes to rank 0, and from
-// there to all.
+// that has died, left or does not answer, a deadline, an error of one rank) goes to rank 0, and
+// from there to all.
 #ifndef LOCKSTEP_COMM_GLOO_CONTROL_H_
 #define LOCKSTEP_COMM_GLOO_CONTROL_H_
 
@@ -148,7 +148,7 @@ class Control {
   std::vector<bool> left_;   // by rank
   std::vector<Arrival> arrivals_;
   int arrived_ = 0;
-  int64_t go_ = kNone;        // the last collective that all have entered
+  int64_t go_ = kNone;       // the last collective that all have entered
   int64_t meeting_ = kNone;  // the one that this rank has entered
   std::optional<Error> failure_;
   bool stopping_ = false;

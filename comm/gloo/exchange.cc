@@ -139,8 +139,7 @@ int Pieces::Start(int peer, bool sends, void* memory, int64_t bytes) {
   {
     std::lock_guard<std::mutex> lock(exchange_.mutex_);
     if (bytes > 0) {
-      piece.buffer =
-          exchange_.context_->createUnboundBuffer(memory, static_cast<size_t>(bytes));
+      piece.buffer = exchange_.context_->createUnboundBuffer(memory, static_cast<size_t>(bytes));
       buffer = piece.buffer.get();
     }
     pieces_.push_back(std::move(piece));
@@ -191,9 +190,8 @@ void Pieces::FailLate(int peer) {
 
 void Pieces::FailUnreachable(int peer, absl::string_view reason) {
   const int peers[] = {peer};
-  exchange_.control_.FailUnexplained(
-      peers, absl::StatusCode::kUnavailable,
-      absl::StrCat("rank ", peer, " cannot be reached: ", reason));
+  exchange_.control_.FailUnexplained(peers, absl::StatusCode::kUnavailable,
+                                     absl::StrCat("rank ", peer, " cannot be reached: ", reason));
 }
 
 void Pieces::Interrupt() {

@@ -44,7 +44,8 @@ std::string Who(const ProcessGroupOptions& options) {
                       "\"");
 }
 
-[[noreturn]] void ThrowMissing(const ProcessGroupOptions& options, const std::vector<int>& missing) {
+[[noreturn]] void ThrowMissing(const ProcessGroupOptions& options,
+                               const std::vector<int>& missing) {
   throw DeadlineExceededError(absl::StrCat(
       Who(options), ": ", missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "),
       " of ", options.world_size, " did not come within ", absl::FormatDuration(options.timeout),
@@ -70,8 +71,8 @@ std::vector<Facts> ExchangeFacts(const ProcessGroupOptions& options, const std::
   std::vector<int> missing;
   for (int rank = 0; rank < options.world_size; ++rank) {
     try {
-      const std::vector<std::string> lines = absl::StrSplit(
-          options.store->Get(fact_key(rank), deadline), absl::MaxSplits('\n', 2));
+      const std::vector<std::string> lines =
+          absl::StrSplit(options.store->Get(fact_key(rank), deadline), absl::MaxSplits('\n', 2));
       if (lines.size() != 3) throw DataLossError(absl::StrCat(Who(options), ": a damaged store"));
       facts.push_back({lines[2], lines[1], lines[0] == "1"});
     } catch (const Error& error) {
@@ -130,7 +131,8 @@ std::string ChooseAddress(const ProcessGroupOptions& options, const std::vector<
   }
   if (!IsLoopback(address)) return address;
   throw InvalidArgumentError(
-      absl::StrCat(Who(options), ": the ranks are on several hosts, and no address is known at "
+      absl::StrCat(Who(options),
+                   ": the ranks are on several hosts, and no address is known at "
                    "which the others reach this one: set bind_address"));
 }
 
@@ -237,9 +239,9 @@ Meeting MeetRanks(const ProcessGroupOptions& options, const std::string& key, De
   if (options.rank == 0) {
     const UniqueFd listener = ListenTcp(meeting.address, 0);
     const std::string secret = RandomName();
-    options.store->Set(
-        place_key, absl::StrCat(secret, "\n", meeting.address, ":", PortOf(listener.get())),
-        deadline);
+    options.store->Set(place_key,
+                       absl::StrCat(secret, "\n", meeting.address, ":", PortOf(listener.get())),
+                       deadline);
     meeting.links = AcceptRanks(options, listener.get(), secret, deadline);
     return meeting;
   }

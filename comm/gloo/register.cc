@@ -34,11 +34,10 @@ std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& op
   std::shared_ptr<::gloo::Context> context;
   try {
     if (size > 1) {
-      context =
-          ConnectGloo(*options.store, key, meeting.address, options.rank, size, deadline);
+      context = ConnectGloo(*options.store, key, meeting.address, options.rank, size, deadline);
     }
-    parts.control = std::make_unique<Control>(std::move(meeting.links), options.rank, size,
-                                              options.group_name);
+    parts.control =
+        std::make_unique<Control>(std::move(meeting.links), options.rank, size, options.group_name);
     parts.exchange = std::make_unique<Exchange>(std::move(context), parts.control.get());
     parts.control->OnInterrupt([exchange = parts.exchange.get()] { exchange->Interrupt(); });
     parts.control->Start();

@@ -136,8 +136,7 @@ void TcpCollectives::AllReduce(const char* input, char* output, int64_t count,
       if (peer == me_ || next >= static_cast<int64_t>(sent.pieces[At(peer)].size())) continue;
       pieces.Await(sent.pieces[At(peer)][At(next)]);
       const int64_t at = ends[At(peer)] + next * kChunkBytes;
-      pieces.Receive(ranks_[At(peer)], output + at,
-                     std::min(kChunkBytes, ends[At(peer) + 1] - at));
+      pieces.Receive(ranks_[At(peer)], output + at, std::min(kChunkBytes, ends[At(peer) + 1] - at));
     }
     ++next;
   };

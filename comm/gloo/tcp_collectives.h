@@ -48,8 +48,7 @@ class TcpCollectives {
   // `output` may be `input`.
   void AllReduce(const char* input, char* output, int64_t count, const Reduction& reduction);
   // `output` is used on the root only.
-  void Reduce(int root, const char* input, char* output, int64_t count,
-              const Reduction& reduction);
+  void Reduce(int root, const char* input, char* output, int64_t count, const Reduction& reduction);
   void Broadcast(int root, char* data, int64_t bytes);
 
   // `ends`: W + 1 offsets; part r is [ends[r], ends[r + 1]), in bytes, or elements where there is a
