@@ -239,6 +239,11 @@ void Control::ThrowIfFailed() const {
   if (failure_.has_value()) throw Error(*failure_);
 }
 
+bool Control::Interrupted() const {
+  Lock lock(mutex_);
+  return stopping_ || failure_.has_value();
+}
+
 void Control::ThrowIfInterrupted() const {
   Lock lock(mutex_);
   ThrowIfInterruptedLocked();

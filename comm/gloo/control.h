@@ -81,6 +81,7 @@ class Control {
   bool Failed() const;
   // The group's error, if it has one, or Aborted, if this rank has stopped.
   void ThrowIfFailed() const;
+  bool Interrupted() const;
   void ThrowIfInterrupted() const;
 
   // Ends this rank's waiting with Aborted.

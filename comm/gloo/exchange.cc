@@ -106,8 +106,13 @@ void Exchange::Interrupt() {
   for (Pieces* pieces : active_) pieces->Interrupt();
 }
 
-Pieces::Pieces(Exchange* exchange, uint64_t slot, Deadline deadline, Describe describe)
-    : exchange_(*exchange), slot_(slot), deadline_(deadline), describe_(std::move(describe)) {
+Pieces::Pieces(Exchange* exchange, uint64_t slot, Deadline deadline, Describe describe,
+               bool is_data)
+    : exchange_(*exchange),
+      slot_(slot),
+      deadline_(deadline),
+      describe_(std::move(describe)),
+      is_data_(is_data) {
   std::lock_guard<std::mutex> lock(exchange_.mutex_);
   exchange_.active_.insert(this);
 }
@@ -120,7 +125,7 @@ Pieces::~Pieces() {
 int Pieces::Send(int peer, const void* from, int64_t bytes) {
   if (bytes > 0) {
     exchange_.pieces_sent_.fetch_add(1, std::memory_order_relaxed);
-    exchange_.bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+    exchange_.bytes_sent_.fetch_add(is_data_ ? bytes : 0, std::memory_order_relaxed);
   }
   return Start(peer, /*sends=*/true, const_cast<void*>(from), bytes);
 }
@@ -173,7 +178,7 @@ void Pieces::Await(int number) {
       FailUnreachable(piece.peer, error.what());
     }
   }
-  if (!piece.sends) {
+  if (!piece.sends && is_data_) {
     exchange_.bytes_received_.fetch_add(piece.bytes, std::memory_order_relaxed);
   }
   std::lock_guard<std::mutex> lock(exchange_.mutex_);

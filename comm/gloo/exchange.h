@@ -82,7 +82,9 @@ class Pieces {
   // What to say when `peer` is late.
   using Describe = std::function<std::string(int peer)>;
 
-  Pieces(Exchange* exchange, uint64_t slot, Deadline deadline, Describe describe);
+  // `is_data`: whether bytes count in the traffic.
+  Pieces(Exchange* exchange, uint64_t slot, Deadline deadline, Describe describe,
+         bool is_data = true);
   // What is still under way is given up: its memory is not touched afterwards.
   ~Pieces();
   Pieces(const Pieces&) = delete;
@@ -115,6 +117,7 @@ class Pieces {
   const uint64_t slot_;
   const Deadline deadline_;
   const Describe describe_;
+  const bool is_data_;
   std::vector<Piece> pieces_;  // changed under Exchange::mutex_
 };
 

@@ -41,6 +41,7 @@ GlooCommunicator::GlooCommunicator(const ProcessGroupOptions& options, GroupPart
 GlooCommunicator::~GlooCommunicator() {
   parts_.control->Stop();
   StopQueue();
+  parts_.transfers->Stop();
   parts_.control->Leave();
 }
 
@@ -83,9 +84,9 @@ void GlooCommunicator::RunCollective(const Collective& collective, int64_t seque
   RunFlat(collectives_, collective);
 }
 
-void GlooCommunicator::StartTransfer(const Signature& signature, const Tensor&, absl::Duration,
-                                     TransferDone done) {
-  done(UnimplementedError(signature.ToString()));
+void GlooCommunicator::StartTransfer(const Signature& signature, const Tensor& tensor,
+                                     absl::Duration timeout, TransferDone done) {
+  parts_.transfers->Start(signature, tensor, timeout, std::move(done));
 }
 
 void GlooCommunicator::ThrowIfFailed() const { parts_.control->ThrowIfFailed(); }

@@ -19,6 +19,7 @@
 #include "lockstep/comm/gloo/control.h"
 #include "lockstep/comm/gloo/exchange.h"
 #include "lockstep/comm/gloo/tcp_collectives.h"
+#include "lockstep/comm/gloo/transfers.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/queued_communicator.h"
 
@@ -28,6 +29,7 @@ namespace lockstep::comm::gloo {
 struct GroupParts {
   std::unique_ptr<Control> control;  // started
   std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<Transfers> transfers;
   std::string key;  // prefix of this group's keys in the store, which no other group has
 };
 

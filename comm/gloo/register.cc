@@ -39,7 +39,12 @@ std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& op
     parts.control =
         std::make_unique<Control>(std::move(meeting.links), options.rank, size, options.group_name);
     parts.exchange = std::make_unique<Exchange>(std::move(context), parts.control.get());
-    parts.control->OnInterrupt([exchange = parts.exchange.get()] { exchange->Interrupt(); });
+    parts.transfers = std::make_unique<Transfers>(parts.exchange.get(), parts.control.get());
+    parts.control->OnInterrupt(
+        [exchange = parts.exchange.get(), transfers = parts.transfers.get()] {
+          exchange->Interrupt();
+          transfers->Interrupt();
+        });
     parts.control->Start();
     try {
       parts.control->Meet({options.rank, -1, Signature{}, {}}, deadline.Remaining());
