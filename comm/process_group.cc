@@ -218,6 +218,12 @@ void RegisterBackend(absl::string_view name, CommunicatorFactory factory) {
   }
 }
 
+bool IsBackendLinked(absl::string_view name) {
+  BackendRegistry& backends = Backends();
+  std::lock_guard<std::mutex> lock(backends.mutex);
+  return backends.factories.count(std::string(name)) > 0;
+}
+
 int ThreadsPerRank(int local_world_size) {
   return std::max(1, HardwareThreads() / std::max(1, local_world_size));
 }

@@ -40,6 +40,14 @@ enum class PeerMemoryAccess {
   kStaged      // copy through shared segments
 };
 
+// Whether data between hosts travels between one rank of each host, and within a host through
+// memory.
+enum class HostGrouping {
+  kAutomatic,    // where several ranks share a host and "shm" is linked into the program
+  kFlat,         // never: every rank exchanges data with every other one
+  kHierarchical  // refuse to make the group unless "shm" is linked
+};
+
 struct ProcessGroupOptions {
   int rank = 0;
   int world_size = 1;
@@ -66,6 +74,13 @@ struct ProcessGroupOptions {
   std::vector<int> world_ranks = {};
   // What is kept of the group's last calls, and where it is written after an error.
   FlightRecorderOptions flight_recorder = {};
+  // Ranks of one host have the same. Empty: as HostId() finds (comm/host_id.h).
+  std::string host_id = {};
+  // For gloo; other backends refuse them. The address of this host, or its name, at which the
+  // other hosts reach it; empty: the one from which this host reaches `master_address`, and
+  // 127.0.0.1 where all ranks are on one machine.
+  std::string bind_address = {};
+  HostGrouping host_grouping = HostGrouping::kAutomatic;
 };
 
 // Returns when every rank has called it. Throws InvalidArgument (options that contradict each
@@ -92,6 +107,8 @@ ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
 using CommunicatorFactory =
     std::function<std::shared_ptr<Communicator>(const ProcessGroupOptions& options)>;
 void RegisterBackend(absl::string_view name, CommunicatorFactory factory);
+// Whether this program has it.
+bool IsBackendLinked(absl::string_view name);
 
 // The local ranks' share of this process's processors: at least 1.
 int ThreadsPerRank(int local_world_size);
