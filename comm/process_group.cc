@@ -42,6 +42,19 @@ CommunicatorFactory FindBackend(const std::string& name) {
       names.empty() ? "none" : absl::StrJoin(names, ", "), "): add //comm/", name, " to its deps"));
 }
 
+void CheckWorldRanks(const ProcessGroupOptions& options) {
+  if (options.world_ranks.empty()) return;
+  std::vector<int> sorted = options.world_ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (static_cast<int>(sorted.size()) == options.world_size && sorted.front() >= 0 &&
+      std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end()) {
+    return;
+  }
+  throw InvalidArgumentError(absl::StrCat(
+      "InitProcessGroup: world ranks [", absl::StrJoin(options.world_ranks, ", "), "] for ",
+      options.world_size, " ranks: give each member's, all different, or none"));
+}
+
 void CheckOptions(const ProcessGroupOptions& options) {
   constexpr absl::string_view kCall = "InitProcessGroup";
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
@@ -65,6 +78,7 @@ void CheckOptions(const ProcessGroupOptions& options) {
                                             options.group_name.size(),
                                             " characters: 1 to 200 are allowed"));
   }
+  CheckWorldRanks(options);
   if (!options.rendezvous.empty()) {
     FolderOfFileUrl(options.rendezvous);
     if (options.store != nullptr || !options.master_address.empty() || options.master_port != 0 ||

@@ -23,10 +23,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/flight_recorder.h"
 #include "lockstep/comm/store.h"
 
 namespace lockstep::comm {
@@ -61,6 +63,11 @@ struct ProcessGroupOptions {
   // For making the group, and for each collective unless it says otherwise.
   absl::Duration timeout = absl::Minutes(10);
   PeerMemoryAccess peer_memory_access = PeerMemoryAccess::kAutomatic;
+  // The ranks of the job that are this group's ranks 0, 1, ...: what reports call them that have to
+  // do with several groups. Empty: 0 to world_size - 1, which is right for a group of all.
+  std::vector<int> world_ranks = {};
+  // What is kept of the group's last calls, and where it is written after an error.
+  FlightRecorderOptions flight_recorder = {};
 };
 
 // Returns when every rank has called it. Throws InvalidArgument (options that contradict each

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/futex.h"
 
 namespace lockstep::comm::shm {
@@ -142,10 +142,7 @@ void Member::CheckPeers(uint32_t step) {
   }
   if (!deadline_.Expired() || missing.empty()) return;
   FailAndThrow(absl::StatusCode::kDeadlineExceeded,
-               absl::StrCat(missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "),
-                            posting_ ? " did not call " : " did not finish ", CallOf(rank_),
-                            " within ", absl::FormatDuration(timeout_), " of rank ", rank_,
-                            ", as collective ", sequence_));
+               MissingText(missing, posting_ ? "call" : "finish", CallOf(rank_), timeout_));
 }
 
 std::string Member::GoneText(int peer) {
@@ -184,25 +181,14 @@ void Member::CompareArrivedPosts(uint32_t step) {
   }
 }
 
-bool Member::Agree(int a, int b) const {
-  if (post(a).sequence != post(b).sequence || post(a).signature != post(b).signature) return false;
-  if (!signature_.uneven) return true;
-  const absl::Span<const int64_t> of_a = counts(a);
-  const absl::Span<const int64_t> of_b = counts(b);
-  if (signature_.op != CollectiveId::kAllToAll) return of_a == of_b;
-  return of_a[static_cast<size_t>(b)] == of_b[static_cast<size_t>(size() + a)] &&
-         of_b[static_cast<size_t>(a)] == of_a[static_cast<size_t>(size() + b)];
+bool Member::Agree(int a, int b) const { return CallsAgree(CallOf(a), CallOf(b)); }
+
+RankCall Member::CallOf(int peer) const {
+  return {peer, post(peer).sequence, post(peer).signature, counts(peer)};
 }
 
-std::string Member::CallOf(int peer) const { return post(peer).signature.ToString(counts(peer)); }
-
 void Member::FailDisagreeing(int a, int b) {
-  // Told from the lower rank's side, so that every rank says the same.
-  const int low = std::min(a, b);
-  const int high = std::max(a, b);
-  FailAndThrow(absl::StatusCode::kInvalidArgument,
-               absl::StrCat("ranks disagree on collective ", sequence_, ": rank ", low, " called ",
-                            CallOf(low), ", rank ", high, " called ", CallOf(high)));
+  FailAndThrow(absl::StatusCode::kInvalidArgument, DisagreementText(CallOf(a), CallOf(b)));
 }
 
 void Member::FailAndThrow(absl::StatusCode code, const std::string& text) {

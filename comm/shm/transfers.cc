@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/futex.h"
 #include "lockstep/tensor/tensor_data.h"
 
@@ -28,19 +29,7 @@ constexpr int64_t kSpinNanoseconds = 20 * 1000;
 constexpr absl::Duration kSleepSlice = absl::Milliseconds(20);
 constexpr absl::Duration kIdleSlice = absl::Milliseconds(200);
 
-bool Fits(const Signature& send, const Signature& receive) {
-  return send.count == receive.count && send.dtype == receive.dtype && send.tag == receive.tag;
-}
-
 Error Destroyed() { return AbortedError("this communicator is being destroyed"); }
-
-// The call that the peer has to make.
-Signature CounterpartOf(const Signature& signature, int rank) {
-  Signature other = signature;
-  other.op = signature.op == CollectiveId::kSend ? CollectiveId::kRecv : CollectiveId::kSend;
-  other.peer = rank;
-  return other;
-}
 
 }  // namespace
 
@@ -174,12 +163,10 @@ bool Transfers::ReceiveFrom(int peer, Finished* finished) {
 void Transfers::TakeFragment(int peer, Pending& receive) {
   const uint32_t slot = receives_[static_cast<size_t>(peer)].count % kChannelSlots;
   const Fragment& fragment = member_.control().channel(peer, member_.rank()).slots[slot];
-  if (!Fits(fragment.signature, receive.signature)) {
-    member_.Fail(
-        absl::StatusCode::kInvalidArgument,
-        absl::StrCat("ranks disagree on message ", receive.number, " from rank ", peer, " to rank ",
-                     member_.rank(), ": rank ", peer, " called ", fragment.signature.ToString(),
-                     ", rank ", member_.rank(), " called ", receive.signature.ToString()));
+  if (!TransferFits(fragment.signature, receive.signature)) {
+    member_.Fail(absl::StatusCode::kInvalidArgument,
+                 TransferDisagreementText(receive.number, peer, fragment.signature, member_.rank(),
+                                          receive.signature));
     member_.ThrowFailure();
   }
   if (receive.tensor.bytes() == 0) return;
@@ -277,10 +264,8 @@ void Transfers::CheckLane(int peer, bool sends, Lane& lane) {
   } else {
     const bool begun = !sends && oldest.bytes_moved > 0;
     member_.Fail(absl::StatusCode::kDeadlineExceeded,
-                 absl::StrCat("rank ", peer, begun ? " did not finish " : " did not call ",
-                              CounterpartOf(oldest.signature, member_.rank()).ToString(),
-                              " within ", absl::FormatDuration(oldest.timeout), " of rank ",
-                              member_.rank(), ", as message ", oldest.number, " between them"));
+                 MissingTransferText(oldest.number, member_.rank(), oldest.signature,
+                                     begun ? "finish" : "call", oldest.timeout));
   }
   member_.ThrowFailure();
 }

@@ -1,0 +1,138 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the CPU backends have in common: the queue of a group's collectives, the communication
+// thread that runs them in order, row-major copies of strided tensors, the works, and the flight
+// recorder.
+//
+//   class MyCommunicator final : public QueuedCommunicator {
+//    public:
+//     MyCommunicator(const ProcessGroupOptions& options, const std::string& key)
+//         : QueuedCommunicator(options, key) {
+//       ...                      // make everything below callable
+//       StartQueue();
+//     }
+//     ~MyCommunicator() override {
+//       ...                      // make RunCollective throw
+//       StopQueue();
+//     }
+//    protected:
+//     void RunCollective(const Collective& collective, int64_t sequence) override;
+//     ...
+//   };
+#ifndef LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
+#define LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collective.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/flight_record.h"
+#include "lockstep/comm/flight_recorder.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/signature.h"
+#include "lockstep/comm/work.h"
+#include "lockstep/tensor/span_observer.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::comm {
+
+class QueuedCommunicator : public Communicator {
+ public:
+  // REQUIRES StopQueue().
+  ~QueuedCommunicator() override;
+
+  int64_t sequence() const final;
+  FlightRecord flight_record() const final;
+
+ protected:
+  // Called once, on any thread: nullopt for success.
+  using TransferDone = std::function<void(std::optional<Error>)>;
+
+  // Keeps the options, and with them the store: this rank may be serving it. `key` tells this group
+  // from others of its name. Throws as FlightRecorder's constructor does.
+  QueuedCommunicator(const ProcessGroupOptions& options, std::string key);
+
+  const ProcessGroupOptions& options() const { return options_; }
+  const std::string& key() const { return key_; }
+  // The options and the key of a group of these ranks of this one (MakeSubgroup).
+  ProcessGroupOptions SubgroupOptions(const std::string& name, const std::vector<int>& ranks) const;
+  std::string SubgroupKey(const std::string& name) const;
+
+  // Starts the communication thread. Called by constructors of backends, last.
+  void StartQueue();
+  // Waits for the collective that runs and for those that are queued, all of which RunCollective
+  // has to fail from now on. The last thing that calls RunCollective. Called by destructors of
+  // backends, first or nearly so.
+  void StopQueue();
+
+  // What a backend does. Tensors are row-major, and stay so until the work is complete.
+  //
+  // On the communication thread, one at a time, in order. Throws Error; what it throws, but for
+  // Aborted, is then given to Fail().
+  virtual void RunCollective(const Collective& collective, int64_t sequence) = 0;
+  // Starts a Send (`tensor` is read) or a Recv (written), on the thread that issues it.
+  virtual void StartTransfer(const Signature& signature, const Tensor& tensor,
+                             absl::Duration timeout, TransferDone done) = 0;
+  // Throws the group's error, if it has one. Any thread.
+  virtual void ThrowIfFailed() const = 0;
+  // Puts the group into the error state, unless it is in it, and tells the peers. Any thread.
+  virtual void Fail(absl::StatusCode code, absl::string_view text) = 0;
+
+  Work Issue(Collective collective) final;
+  // CPU memory only.
+  void CheckDevice(absl::string_view call, const Tensor& tensor) const final;
+  // Throws InvalidArgument, for Allocate: negative, or the current device is none of the CPU's.
+  void CheckAllocation(int64_t bytes) const;
+
+ private:
+  // A collective over row-major tensors, and what the caller gave.
+  struct Task {
+    Collective collective;
+    Tensor unpack_to;  // defined when the output is strided: where the result goes in the end
+    int64_t sequence = 0;
+    std::shared_ptr<PendingWork> work;
+    std::shared_ptr<SpanObserver> observer;  // of the thread that issued it; may be null
+    int64_t ticket = 0;                      // of the flight recorder
+  };
+
+  std::string Where(const Collective& collective, int64_t sequence) const;
+  void ThrowIfFailedFor(const Signature& signature) const;
+  void RunQueue();
+  void RunTask(Task& task);
+  // What went wrong, if anything.
+  std::optional<Error> TryCollective(const Task& task);
+  void IssueTransfer(Task task);
+  // Waits for work. Looks meanwhile whether the group has failed, if that is to be written.
+  void AwaitTask(std::unique_lock<std::mutex>& lock);
+  // Writes the flight record if the group has an error, though this rank may have met none.
+  void WriteIfFailed();
+
+  const ProcessGroupOptions options_;
+  const std::string key_;
+  FlightRecorder recorder_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> queue_;
+  int64_t next_sequence_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::comm
+
+#endif  // LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
