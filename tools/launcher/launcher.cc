@@ -107,10 +107,11 @@ class Launcher {
 
   int Run() {
     for (;;) {
-      const Meeting meeting = group_.Meet([this] { return signals_.Next() != 0; });
+      const Meeting meeting = group_.Meet([this] { return TakeSignal(); });
       if (!meeting.plan.has_value()) {
         if (meeting.verdict.kind != VerdictKind::kSuccess) output_.Say(meeting.verdict.text);
-        return End(meeting.verdict.kind == VerdictKind::kStop ? 130 : meeting.verdict.exit_status);
+        return End(meeting.verdict.kind == VerdictKind::kStop ? 128 + signal_
+                                                              : meeting.verdict.exit_status);
       }
       const AttemptResult result = RunAttempt(*meeting.plan);
       Tell(result, meeting.plan->attempt);
@@ -132,6 +133,13 @@ class Launcher {
   }
 
  private:
+  // Whether one has come while no rank runs.
+  bool TakeSignal() {
+    const int signal = signals_.Next();
+    if (signal != 0) signal_ = signal;
+    return signal != 0;
+  }
+
   AttemptResult RunAttempt(const NodePlan& plan) {
     attempt_.plan = plan;
     try {
@@ -175,6 +183,7 @@ class Launcher {
   comm::SignalCatcher signals_;
   AttemptOptions attempt_;
   std::vector<std::string> history_;
+  int signal_ = SIGTERM;  // the one that stopped us, or as good as
 };
 
 }  // namespace
