@@ -174,6 +174,7 @@ std::string TrainConfig::Serialize() const {
   JsonWriter writer;
   VisitFields(*this, writer);
   writer("profile_step", profile_step);
+  writer("backend", backend);
   return writer.json.dump();
 }
 
@@ -184,6 +185,7 @@ TrainConfig TrainConfig::Deserialize(absl::string_view text) {
   TrainConfig config;
   VisitFields(config, JsonReader{json});
   JsonReader{json}("profile_step", config.profile_step);
+  JsonReader{json}("backend", config.backend);
   return config;
 }
 

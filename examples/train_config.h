@@ -49,6 +49,7 @@ struct TrainConfig {
 
   // Of this run only, not kept in states.
   int64_t profile_step = 0;  // the step to record; 0: none
+  std::string backend;       // of the group of ranks; empty: the default
 
   // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag,
   // its value and what to give.

@@ -172,26 +172,13 @@ int RunningCopies(const std::string& folder) {
 TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
   Process process({"--help"}, NewFolder());
   EXPECT_EQ(process.Wait(), 0);
-  for (const char* flag : {"--data",
-                           "--extensions",
-                           "--strategy",
-                           "--ranks",
-                           "--model",
-                           "--layers",
-                           "--steps",
-                           "--batch",
-                           "--lr",
-                           "--seed",
-                           "--out",
-                           "--resume",
-                           "--save_every",
-                           "--keep",
-                           "--threads_per_rank",
-                           "--profile_step",
-                           "--amp",
-                           "--micro_batches",
-                           "--checkpoint",
-                           "--offload_activations"}) {
+  for (const char* flag : {"--data",          "--extensions",   "--strategy",
+                           "--ranks",         "--model",        "--layers",
+                           "--steps",         "--batch",        "--lr",
+                           "--seed",          "--out",          "--resume",
+                           "--save_every",    "--keep",         "--threads_per_rank",
+                           "--backend",       "--profile_step", "--amp",
+                           "--micro_batches", "--checkpoint",   "--offload_activations"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -256,6 +243,7 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--block=20000"},
       {"--data=text.txt", "--resume=nowhere"},
       {"--data=text.txt", "--resume=latest"},
+      {"--data=text.txt", "--resume=auto"},
       {"--data=text.txt", "--resume=foreign"},
       {"--data=text.txt", "--out=foreign"},
   };
@@ -340,6 +328,36 @@ TEST(TrainGptTest, ResumeIsBitwise) {
   ASSERT_EQ(again.Wait(), 0) << again.err();
   EXPECT_TRUE(ReadAll(folder + "/whole/step-00000008/model.safetensors") ==
               ReadAll(folder + "/again/step-00000008/model.safetensors"));
+}
+
+// One command for the first start of a job and for every later one.
+TEST(TrainGptTest, AutoResumeStartsAnewAndGoesOn) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  Process whole(Tiny({"--data=text.txt", "--steps=6", "--save_every=0", "--out=whole"}), folder);
+  ASSERT_EQ(whole.Wait(), 0) << whole.err();
+  const auto command = [](const char* steps) {
+    return Tiny({"--data=text.txt", steps, "--save_every=0", "--out=run", "--resume=auto"});
+  };
+  // A schedule of 6 steps that is stopped after 3 is what a killed job leaves.
+  Process first(Tiny({"--data=text.txt", "--steps=6", "--save_every=3", "--out=run",
+                      "--resume=auto"}),
+                folder);
+  ASSERT_EQ(first.Wait(), 0) << first.err();
+  EXPECT_EQ(first.out().find("resuming: "), std::string::npos);
+  fs::remove_all(folder + "/run/step-00000006");
+  Process second(command("--steps=6"), folder);
+  ASSERT_EQ(second.Wait(), 0) << second.err();
+  EXPECT_NE(second.out().find("run/step-00000003, after step 3"), std::string::npos);
+  EXPECT_TRUE(ReadAll(folder + "/whole/step-00000006/model.safetensors") ==
+              ReadAll(folder + "/run/step-00000006/model.safetensors"));
+  // States that are all damaged are no reason to start anew over them.
+  for (const auto& state : fs::directory_iterator(folder + "/run")) {
+    fs::resize_file(state.path() / "model.safetensors", 10);
+  }
+  Process damaged(command("--steps=6"), folder);
+  EXPECT_EQ(damaged.Wait(), 1);
+  EXPECT_NE(damaged.err().find("step-00000006"), std::string::npos) << damaged.err();
 }
 
 // float16 has a scaler, whose state is part of the training's; float32 goes on from there too.
