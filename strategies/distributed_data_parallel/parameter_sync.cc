@@ -12,6 +12,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/shape.h"
 #include "lockstep/tensor/tensor.h"
@@ -67,6 +68,14 @@ void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group) {
                      line(first), " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
                      first.size(), " and ", other.size(), "); build the same model on every rank"));
   }
+}
+
+std::vector<int64_t> BroadcastIndices(const std::vector<int64_t>& indices,
+                                      comm::Communicator& group) {
+  const Tensor numbers =
+      FromVector<int64_t>(indices, {static_cast<int64_t>(indices.size())}, {.device = Cpu()});
+  group.Broadcast(numbers).Wait();
+  return numbers.ToVector<int64_t>();
 }
 
 void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group) {
