@@ -191,7 +191,14 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--amp",
                            "--micro_batches",
                            "--checkpoint",
-                           "--offload_activations"}) {
+                           "--offload_activations",
+                           "--accumulate",
+                           "--bucket_cap_mb",
+                           "--static_graph",
+                           "--find_unused_parameters",
+                           "--gradient_as_bucket_view",
+                           "--comm_hook",
+                           "--local_sgd_period"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -243,6 +250,12 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--batch=0"},
       {"--data=text.txt", "--micro_batches=0"},
       {"--data=text.txt", "--micro_batches=4"},
+      {"--data=text.txt", "--accumulate=0"},
+      {"--data=text.txt", "--bucket_cap_mb=0"},
+      {"--data=text.txt", "--comm_hook=fp8"},
+      {"--data=text.txt", "--local_sgd_period=-1"},
+      {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
+      {"--data=text.txt", "--strategy=single", "--comm_hook=fp16"},
       {"--data=text.txt", "--amp=bf8"},
       {"--data=text.txt", "--checkpoint=all"},
       {"--data=text.txt", "--checkpoint=budget:64"},
@@ -387,6 +400,27 @@ TEST(TrainGptTest, CheckpointingAndOffloadTrainTheSame) {
     fs::remove_all(folder + "/run");
   }
   EXPECT_FALSE(plain.empty());
+}
+
+// What does not change a bit, and what does and trains all the same.
+TEST(TrainGptTest, OptionsOfDataParallelTraining) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--data=text.txt", "--steps=4", "--out=run"});
+    Process process(Tiny(flags), folder);
+    EXPECT_EQ(process.Wait(), 0) << flags.back() << ": " << process.err();
+    std::string model = ReadAll(folder + "/run/step-00000004/model.safetensors");
+    EXPECT_FALSE(model.empty());
+    fs::remove_all(folder + "/run");
+    return model;
+  };
+  const std::string plain = train({"--bucket_cap_mb=1"});
+  EXPECT_TRUE(train({"--static_graph", "--gradient_as_bucket_view"}) == plain);
+  EXPECT_TRUE(train({"--find_unused_parameters", "--comm_hook=powersgd:1:100"}) == plain);
+  EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
+  EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
+  EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {

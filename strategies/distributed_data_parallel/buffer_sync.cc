@@ -18,13 +18,13 @@ BufferSync::BufferSync(NamedTensors buffers, std::shared_ptr<comm::Communicator>
 
 void BufferSync::BeforeForward(const nn::Module& module) {
   if (!module.training() || !autograd::GradEnabled() || !reducer_->synchronizes()) return;
-  const int64_t pass = reducer_->passes();
-  if (pass == synced_at_pass_) return;
-  if (announce_) announce_();
-  Broadcast();
-  synced_at_pass_ = pass;
+  if (reducer_->passes() == synced_at_pass_) return;
+  Broadcast(announce_ ? announce_() : 0);
 }
 
-void BufferSync::Broadcast() { BroadcastTensors(buffers_, *group_); }
+void BufferSync::Broadcast(int root) {
+  BroadcastTensors(buffers_, *group_, root);
+  synced_at_pass_ = reducer_->passes();
+}
 
 }  // namespace lockstep::strategies

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/module.h"
@@ -26,16 +27,17 @@ class BufferSync {
   // NoSync, once after each synchronised backward. Once: a second forward pass before the same
   // backward must not change what the first one has saved.
   void BeforeForward(const nn::Module& module);
-  void Broadcast();
+  void Broadcast(int root = 0);
 
-  // For uneven inputs: called before each broadcast of BeforeForward(). Null: none.
-  void SetAnnouncement(std::function<void()> announce) { announce_ = std::move(announce); }
+  // For uneven inputs: called before each broadcast of BeforeForward(); returns the rank to send.
+  // Null: none, and rank 0.
+  void SetAnnouncement(std::function<int()> announce) { announce_ = std::move(announce); }
 
  private:
   const NamedTensors buffers_;
   const std::shared_ptr<comm::Communicator> group_;
   const std::shared_ptr<const Reducer> reducer_;
-  std::function<void()> announce_;
+  std::function<int()> announce_;
   int64_t synced_at_pass_;
 };
 

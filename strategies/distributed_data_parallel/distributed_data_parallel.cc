@@ -90,17 +90,17 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<nn::Module> mod
   }
   NamedTensors all = module_->NamedParameters();
   all.InsertAll(module_->NamedBuffers());
-  const NamedTensors kept = Kept(all, options);
+  synced_ = Kept(all, options);
   // Before checks of this rank alone: a rank that fails one must not leave the others waiting, and
   // ranks that agree fail it together.
-  if (options.init_sync) VerifySameTensors(kept, *group_);
+  if (options.init_sync) VerifySameTensors(synced_, *group_);
   CheckIgnored(all, options);
   const NamedTensors parameters = Kept(module_->NamedParameters(), options);
   CheckDeviceIds(parameters, options);
   reduced_ = Trainable(parameters);
   reducer_ = std::make_shared<Reducer>(reduced_, group_, MakeReducerOptions(module_, options));
   reducer_->InstallHooks();
-  if (options.init_sync) BroadcastTensors(kept, *group_);
+  if (options.init_sync) BroadcastTensors(synced_, *group_);
   const NamedTensors buffers = Kept(module_->NamedBuffers(), options);
   buffers_ = std::make_shared<BufferSync>(buffers, group_, reducer_, !options.init_sync);
   if (!options.broadcast_buffers || buffers.empty()) return;

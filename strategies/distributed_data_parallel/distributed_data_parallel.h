@@ -131,6 +131,9 @@ class DistributedDataParallel {
   // The buckets as they are now, with indices into reduced_parameters().
   std::vector<BucketSpec> buckets() const { return reducer_->plan(); }
   const NamedTensors& reduced_parameters() const { return reduced_; }
+  int64_t staleness() const { return reducer_->options().staleness; }
+  // Whether an optimizer_in_backward was given.
+  bool steps_in_backward() const { return reducer_->options().optimizer_in_backward != nullptr; }
   // Of the last synchronised backward.
   ReductionStatistics statistics() const { return reducer_->statistics(); }
 
@@ -139,7 +142,8 @@ class DistributedDataParallel {
 
   std::shared_ptr<nn::Module> module_;
   std::shared_ptr<comm::Communicator> group_;
-  NamedTensors reduced_;
+  NamedTensors synced_;   // parameters and buffers that are the same on all ranks
+  NamedTensors reduced_;  // parameters whose gradients are averaged
   std::shared_ptr<Reducer> reducer_;
   std::shared_ptr<BufferSync> buffers_;
   nn::HookHandle forward_hook_;

@@ -27,4 +27,12 @@ GradientBucket::GradientBucket(int64_t index, int64_t count, const BucketSpec& s
   }
 }
 
+bool IsSamePlace(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage() && a.offset() == b.offset() && a.shape() == b.shape();
+}
+
+Tensor AliasOf(const Tensor& place) {
+  return FromStorage(place.storage(), place.shape(), place.dtype(), place.offset());
+}
+
 }  // namespace lockstep::strategies

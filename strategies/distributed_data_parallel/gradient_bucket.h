@@ -48,6 +48,12 @@ class GradientBucket {
   std::vector<std::string> names_;
 };
 
+// Whether the two show the same elements: a gradient may be a tensor of its own over its place in a
+// bucket (which stays in the bucket when Module::To() moves the gradient).
+bool IsSamePlace(const Tensor& a, const Tensor& b);
+// Another tensor over the elements of `place`.
+Tensor AliasOf(const Tensor& place);
+
 }  // namespace lockstep::strategies
 
 #endif  // LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_GRADIENT_BUCKET_H_

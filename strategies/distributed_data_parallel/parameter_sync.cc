@@ -78,10 +78,11 @@ std::vector<int64_t> BroadcastIndices(const std::vector<int64_t>& indices,
   return numbers.ToVector<int64_t>();
 }
 
-void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group) {
+void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root) {
   const autograd::NoGradScope no_grad;
   std::vector<comm::Work> works;
-  for (const auto& [name, tensor] : tensors) works.push_back(group.Broadcast(tensor));
+  for (const auto& [name, tensor] : tensors)
+    works.push_back(group.Broadcast(tensor, {.root = root}));
   for (const comm::Work& work : works) work.Wait();
 }
 

@@ -18,8 +18,8 @@ namespace lockstep::strategies {
 // both ranks. Two AllGathers.
 void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group);
 
-// Gives every rank the values of rank 0, in order; one Broadcast a tensor.
-void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group);
+// Gives every rank the values of rank `root`, in order; one Broadcast a tensor.
+void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root = 0);
 
 // Rank 0's numbers, on every rank: as many everywhere.
 std::vector<int64_t> BroadcastIndices(const std::vector<int64_t>& indices,

@@ -81,9 +81,9 @@ PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options) : options_(options) {
         options.orthogonalization_epsilon, "; give a rank >= 1, a rate > 0 and an epsilon >= 0"));
   }
   if (options.start_step < (keeps_state ? 2 : 0)) {
-    throw InvalidArgumentError(absl::StrCat(
-        "PowerSgdHook: start_step ", options.start_step, "; at least ", keeps_state ? 2 : 0,
-        keeps_state ? " with error_feedback or warm_start" : ""));
+    throw InvalidArgumentError(
+        absl::StrCat("PowerSgdHook: start_step ", options.start_step, "; at least ",
+                     keeps_state ? 2 : 0, keeps_state ? " with error_feedback or warm_start" : ""));
   }
 }
 
@@ -107,9 +107,9 @@ Tensor PowerSgdHook::StartingQ(const std::string& name, const Tensor& matrix) co
   const int64_t k = std::min({options_.rank, matrix.size(0), columns});
   // By the parameter's name and the step: the same whatever the buckets are.
   Generator generator({options_.seed + Hash64(name), kDataStream, static_cast<uint64_t>(step_)});
-  return RandomNormal({columns, k}, 0, 1,
-                      {.generator = &generator,
-                       .tensor = {.dtype = matrix.dtype(), .device = matrix.device()}});
+  return RandomNormal(
+      {columns, k}, 0, 1,
+      {.generator = &generator, .tensor = {.dtype = matrix.dtype(), .device = matrix.device()}});
 }
 
 PowerSgdHook::Message PowerSgdHook::MakeMessage(const GradientBucket& bucket) {
@@ -123,8 +123,7 @@ PowerSgdHook::Message PowerSgdHook::MakeMessage(const GradientBucket& bucket) {
       continue;
     }
     Factors factors{.matrix = AsMatrix(gradient), .p = {}, .q = {}, .name = bucket.names()[i]};
-    const int64_t k =
-        std::min({options_.rank, factors.matrix.size(0), factors.matrix.size(1)});
+    const int64_t k = std::min({options_.rank, factors.matrix.size(0), factors.matrix.size(1)});
     first += factors.matrix.size(0) * k;
     second += factors.matrix.size(1) * k;
     message.factors.push_back(std::move(factors));

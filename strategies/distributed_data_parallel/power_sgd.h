@@ -56,7 +56,7 @@ class PowerSgdHook final : public CommunicationHook {
   void Finish(const std::vector<GradientBucket*>& buckets, comm::Communicator& group) override;
   void OnNewBuckets(const std::vector<GradientBucket*>& buckets) override;
 
-  // What the last step left out of this rank's gradient of a parameter, in the parameter's shape:
+  // What the last step left out of this rank's gradient of a parameter, as a matrix [r, c]:
   // undefined without error feedback, and where nothing was compressed.
   Tensor ErrorOf(absl::string_view parameter) const;
   int64_t steps() const { return step_; }
@@ -72,10 +72,10 @@ class PowerSgdHook final : public CommunicationHook {
   // Of one bucket, for a step.
   struct Message {
     std::vector<Factors> factors;
-    std::vector<Tensor> whole;         // gradients that are sent whole, and
+    std::vector<Tensor> whole;          // gradients that are sent whole, and
     std::vector<Tensor> whole_in_sent;  // their places
-    Tensor first;                      // the whole ones and every P
-    Tensor second;                     // every Q
+    Tensor first;                       // the whole ones and every P
+    Tensor second;                      // every Q
   };
 
   bool IsCompressed(const Tensor& gradient) const;
@@ -84,7 +84,7 @@ class PowerSgdHook final : public CommunicationHook {
 
   PowerSgdOptions options_;
   int64_t step_ = 0;
-  std::vector<Message> messages_;           // of each bucket
+  std::vector<Message> messages_;         // of each bucket
   std::map<std::string, Tensor> errors_;  // by parameter
   std::map<std::string, Tensor> qs_;
 };

@@ -288,9 +288,9 @@ void Reducer::SkipUnreached() {
 
 void Reducer::AdoptIntoBucket(size_t parameter, const Tensor& gradient) {
   const Tensor& place = PlaceOf(set(), parameter);
-  if (gradient.IsSame(place)) return;
+  if (IsSamePlace(gradient, place)) return;
   CopyInto(place, gradient);
-  autograd::SetGrad(parameters_[parameter].second, place);
+  autograd::SetGrad(parameters_[parameter].second, AliasOf(place));
 }
 
 // Puts what there is of a parameter's gradient into its bucket: nothing is zeros, and is reported
@@ -316,12 +316,12 @@ void Reducer::PutIntoBucket(size_t parameter, bool may_miss) {
     ZeroInPlace(place);
   } else {
     if (missing && options_.gradient_as_bucket_view) kept_[parameter] = Clone(gradient);
-    if (!gradient.IsSame(place)) CopyInto(place, gradient);
-    if (options_.optimizer_in_backward != nullptr) {
-      autograd::SetGrad(tensor, {});
-    } else if (options_.gradient_as_bucket_view) {
-      autograd::SetGrad(tensor, place);
+    if (options_.gradient_as_bucket_view) {
+      AdoptIntoBucket(parameter, gradient);
+    } else {
+      CopyInto(place, gradient);
     }
+    if (options_.optimizer_in_backward != nullptr) autograd::SetGrad(tensor, {});
     if (options_.check_finite && amp::FinitenessOf(place) != amp::Finiteness::kFinite) {
       set().bits[parameter] |= kGradientNotFinite;
       bucket.reports = true;

@@ -99,7 +99,12 @@ void Reducer::FinishStale() {
   in_pass_ = false;
   EndStatistics(waiting.ElapsedSeconds());
   if (!has_average) return DropGradients();
-  CopyBack(oldest, GloballyMissing(oldest));
+  const std::vector<bool> missing = GloballyMissing(oldest);
+  CopyBack(oldest, missing);
+  for (size_t i = 0; i < missing.size(); ++i) {
+    // Nobody had one then, and what is there now is this step's, of this rank.
+    if (missing[i]) autograd::SetGrad(parameters_[i].second, {});
+  }
 }
 
 void Reducer::FinishPending() {
@@ -196,7 +201,9 @@ void Reducer::GiveGradient(size_t parameter, const Tensor& average) {
   const Tensor& tensor = parameters_[parameter].second;
   const Tensor gradient = autograd::Grad(tensor);
   if (options_.gradient_as_bucket_view) {
-    if (!gradient.defined() || !gradient.IsSame(average)) autograd::SetGrad(tensor, average);
+    if (!gradient.defined() || !IsSamePlace(gradient, average)) {
+      autograd::SetGrad(tensor, AliasOf(average));
+    }
   } else if (gradient.defined()) {
     CopyInto(gradient, average);
   } else {
@@ -242,7 +249,7 @@ void Reducer::RebuildBuckets() {
   LayOut(PlanBuckets(gradients, order, options_.buckets));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor gradient = autograd::Grad(parameters_[i].second);
-    if (gradient.defined() && gradient.IsSame(old[i])) AdoptIntoBucket(i, gradient);
+    if (gradient.defined() && IsSamePlace(gradient, old[i])) AdoptIntoBucket(i, gradient);
   }
 }
 
