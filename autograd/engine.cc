@@ -77,6 +77,7 @@ class GraphTask {
   void MarkNeeded();
   void AssignWorkers();
   void NumberContributions();
+  void LetHooksLookAhead();
   void Start();
 
   // Execution.
@@ -252,6 +253,7 @@ std::vector<Tensor> GraphTask::Run() {
     if (ordered_.empty()) order();
     NumberContributions();
   }
+  LetHooksLookAhead();
   Start();
   if (several()) {
     caller_thread_ = CurrentThreadState();
@@ -265,6 +267,15 @@ std::vector<Tensor> GraphTask::Run() {
   if (error_) std::rethrow_exception(error_);
   scope.RunCallbacks();
   return std::move(results_);
+}
+
+void GraphTask::LetHooksLookAhead() {
+  std::lock_guard<std::mutex> lock(run_->mutex);
+  if (run_->reaches) return;  // this one is nested
+  run_->reaches = [this](const void* target) {
+    const auto it = index_.find(target);
+    return it != index_.end() && it->second->needed;
+  };
 }
 
 void GraphTask::StartWorkers() {
