@@ -252,11 +252,11 @@ TEST_P(DataParallelEquivalence, CheckpointingBitForBit) {
   }
 }
 
-// Where the average over ranks is exact: a power of two of them, with equally many rows.
+// Where the average over ranks is exact: a power of two of them, with equally many rows. (Sums over
+// micro-batches associate differently: ranks add their own up first.)
 TEST_P(DataParallelEquivalence, RanksBitForBit) {
-  for (const Setting& setting :
-       {Setting{}, Setting{.dropout = 0.2, .adam = true},
-        Setting{.micro_batches = 2, .dropout = 0.2, .checkpointed = true}}) {
+  for (const Setting& setting : {Setting{}, Setting{.dropout = 0.2, .adam = true},
+                                 Setting{.dropout = 0.2, .checkpointed = true}}) {
     for (const int devices : {2, 4}) {
       const Outcome ranks = TrainDistributed(maker(), setting, devices);
       EXPECT_EQ(TrainParallel(maker(), setting, devices).parameters, ranks.parameters)
