@@ -74,6 +74,11 @@ void CheckOptions(const ProcessGroupOptions& options) {
                                             absl::FormatDuration(options.timeout),
                                             ": it must be positive"));
   }
+  if (options.slow_warning <= absl::ZeroDuration()) {
+    throw InvalidArgumentError(absl::StrCat(kCall, ": slow_warning is ",
+                                            absl::FormatDuration(options.slow_warning),
+                                            ": it must be positive"));
+  }
   if (options.group_name.empty() || options.group_name.size() > 200) {
     throw InvalidArgumentError(absl::StrCat(kCall, ": the group's name has ",
                                             options.group_name.size(),

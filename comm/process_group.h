@@ -64,6 +64,11 @@ struct ProcessGroupOptions {
   // The ranks of the job that are this group's ranks 0, 1, ...: what reports call them that have to
   // do with several groups. Empty: 0 to world_size - 1, which is right for a group of all.
   std::vector<int> world_ranks = {};
+  // A call that has waited for its peers so long (or for half of its timeout, if that is less) is
+  // warned of, with the ranks that have not come and what those wait for in turn; it goes on.
+  absl::Duration slow_warning = absl::Seconds(10);
+  // Gets the warning, on a communication thread: it must be short. Null: it is logged.
+  std::function<void(const std::string&)> on_slow = {};
   // What is kept of the group's last calls, and where it is written after an error.
   FlightRecorderOptions flight_recorder = {};
 };
