@@ -19,11 +19,11 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backend_tests/random_programs.h"
 #include "lockstep/comm/fault_injection.h"
 #include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/rank_checks.h"
-#include "lockstep/comm/shm/random_programs.h"
 #include "lockstep/comm/spawn.h"
 
 namespace lockstep::comm {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/futex.h"
 #include "lockstep/comm/shm/header_checksum.h"
 
@@ -177,11 +177,10 @@ void Member::CheckPeers(uint32_t step) {
   if (!expired) return;
   // Others may have come, or told of an error, while the store was asked.
   const std::string diagnosis = waits_ == nullptr ? "" : waits_->Diagnose(CurrentWait(missing));
-  FailAndThrow(absl::StatusCode::kDeadlineExceeded,
-               absl::StrCat(missing.size() == 1 ? "rank " : "ranks ", absl::StrJoin(missing, ", "),
-                            posting_ ? " did not call " : " did not finish ", CallOf(rank_),
-                            " within ", absl::FormatDuration(timeout_), " of rank ", rank_,
-                            ", as collective ", sequence_, diagnosis));
+  FailAndThrow(
+      absl::StatusCode::kDeadlineExceeded,
+      absl::StrCat(MissingText(missing, posting_ ? "call" : "finish", CallOf(rank_), timeout_),
+                   diagnosis));
 }
 
 WaitBoard::Wait Member::CurrentWait(std::vector<int> missing) const {
@@ -238,11 +237,11 @@ void Member::CheckHeader(int peer) {
   const Post& theirs = post(peer);
   if (theirs.checksum != HeaderChecksum(theirs, counts(peer))) FailDamaged(peer, "header");
   if (theirs.sequence != sequence_) {
-    FailAndThrow(
-        absl::StatusCode::kDataLoss,
-        absl::StrCat("rank ", rank_, " has the header of collective ", theirs.sequence,
-                     " from rank ", peer, ", ", CallOf(peer), ", where collective ", sequence_,
-                     ", ", CallOf(rank_), ", is due: a message was lost, repeated or reordered"));
+    FailAndThrow(absl::StatusCode::kDataLoss,
+                 absl::StrCat("rank ", rank_, " has the header of collective ", theirs.sequence,
+                              " from rank ", peer, ", ", CallOf(peer).ToString(),
+                              ", where collective ", sequence_, ", ", CallOf(rank_).ToString(),
+                              ", is due: a message was lost, repeated or reordered"));
   }
   if (theirs.has_sums != verifies_payload_) {
     FailAndThrow(absl::StatusCode::kInvalidArgument,
@@ -256,28 +255,17 @@ void Member::FailDamaged(int peer, absl::string_view what) {
   FailAndThrow(
       absl::StatusCode::kDataLoss,
       absl::StrCat("rank ", rank_, " has damaged ", what, " from rank ", peer, " in collective ",
-                   sequence_, ", ", CallOf(rank_), ": the checksum does not fit"));
+                   sequence_, ", ", CallOf(rank_).ToString(), ": the checksum does not fit"));
 }
 
-bool Member::Agree(int a, int b) const {
-  if (post(a).signature != post(b).signature) return false;
-  if (!signature_.uneven) return true;
-  const absl::Span<const int64_t> of_a = counts(a);
-  const absl::Span<const int64_t> of_b = counts(b);
-  if (signature_.op != CollectiveId::kAllToAll) return of_a == of_b;
-  return of_a[static_cast<size_t>(b)] == of_b[static_cast<size_t>(size() + a)] &&
-         of_b[static_cast<size_t>(a)] == of_a[static_cast<size_t>(size() + b)];
-}
+bool Member::Agree(int a, int b) const { return CallsAgree(CallOf(a), CallOf(b)); }
 
-std::string Member::CallOf(int peer) const { return post(peer).signature.ToString(counts(peer)); }
+RankCall Member::CallOf(int peer) const {
+  return {peer, post(peer).sequence, post(peer).signature, counts(peer)};
+}
 
 void Member::FailDisagreeing(int a, int b) {
-  // Told from the lower rank's side, so that every rank says the same.
-  const int low = std::min(a, b);
-  const int high = std::max(a, b);
-  FailAndThrow(absl::StatusCode::kInvalidArgument,
-               absl::StrCat("ranks disagree on collective ", sequence_, ": rank ", low, " called ",
-                            CallOf(low), ", rank ", high, " called ", CallOf(high)));
+  FailAndThrow(absl::StatusCode::kInvalidArgument, DisagreementText(CallOf(a), CallOf(b)));
 }
 
 void Member::FailAndThrow(absl::StatusCode code, const std::string& text) {

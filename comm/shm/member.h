@@ -26,6 +26,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/signature.h"
@@ -131,7 +132,7 @@ class Member {
   void CheckHeader(int peer);
   // Whether the calls of two ranks that have come fit each other.
   bool Agree(int a, int b) const;
-  std::string CallOf(int peer) const;
+  RankCall CallOf(int peer) const;
   [[noreturn]] void FailDisagreeing(int a, int b);
   [[noreturn]] void FailAndThrow(absl::StatusCode code, const std::string& text);
   void WakeEverybody();

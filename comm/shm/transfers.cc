@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/futex.h"
 #include "lockstep/comm/shm/header_checksum.h"
 #include "lockstep/tensor/tensor_data.h"
@@ -30,19 +31,7 @@ constexpr int64_t kSpinNanoseconds = 20 * 1000;
 constexpr absl::Duration kSleepSlice = absl::Milliseconds(20);
 constexpr absl::Duration kIdleSlice = absl::Milliseconds(200);
 
-bool Fits(const Signature& send, const Signature& receive) {
-  return send.count == receive.count && send.dtype == receive.dtype && send.tag == receive.tag;
-}
-
 Error Destroyed() { return AbortedError("this communicator is being destroyed"); }
-
-// The call that the peer has to make.
-Signature CounterpartOf(const Signature& signature, int rank) {
-  Signature other = signature;
-  other.op = signature.op == CollectiveId::kSend ? CollectiveId::kRecv : CollectiveId::kSend;
-  other.peer = rank;
-  return other;
-}
 
 }  // namespace
 
@@ -254,12 +243,10 @@ void Transfers::CheckFragment(int peer, const Fragment& fragment, const Pending&
                      ", is due: a message was lost, repeated or reordered"));
     member_.ThrowFailure();
   }
-  if (!Fits(fragment.signature, receive.signature)) {
-    member_.Fail(
-        absl::StatusCode::kInvalidArgument,
-        absl::StrCat("ranks disagree on message ", receive.number, " from rank ", peer, " to rank ",
-                     member_.rank(), ": rank ", peer, " called ", fragment.signature.ToString(),
-                     ", rank ", member_.rank(), " called ", receive.signature.ToString()));
+  if (!TransferFits(fragment.signature, receive.signature)) {
+    member_.Fail(absl::StatusCode::kInvalidArgument,
+                 TransferDisagreementText(receive.number, peer, fragment.signature, member_.rank(),
+                                          receive.signature));
     member_.ThrowFailure();
   }
 }
@@ -380,10 +367,8 @@ std::optional<Transfers::Verdict> Transfers::CheckLane(int peer, bool sends, Lan
   if (!gone.empty()) return Verdict{absl::StatusCode::kUnavailable, gone, {}};
   const bool begun = !sends && oldest.bytes_moved > 0;
   return Verdict{absl::StatusCode::kDeadlineExceeded,
-                 absl::StrCat("rank ", peer, begun ? " did not finish " : " did not call ",
-                              CounterpartOf(oldest.signature, member_.rank()).ToString(),
-                              " within ", absl::FormatDuration(oldest.timeout), " of rank ",
-                              member_.rank(), ", as message ", oldest.number, " between them"),
+                 MissingTransferText(oldest.number, member_.rank(), oldest.signature,
+                                     begun ? "finish" : "call", oldest.timeout),
                  WaitOf(oldest)};
 }
 
