@@ -83,7 +83,7 @@ void RunMany(RankContext& context) {
   for (const FaultKind kind :
        {FaultKind::kDelay, FaultKind::kDrop, FaultKind::kDuplicate, FaultKind::kReorder,
         FaultKind::kCorruptHeader, FaultKind::kCorruptPayload}) {
-    const int few = kind == FaultKind::kDrop ? 3 : 30;  // deadlines take their time
+    const int few = kind == FaultKind::kDrop ? 8 : 30;  // deadlines take their time
     const int programs = many ? 20 * few : few;
     int errors = 0;
     for (int i = 0; i < programs; ++i) {

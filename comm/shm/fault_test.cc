@@ -28,6 +28,7 @@
 #include "lockstep/comm/rank_checks.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::comm {
@@ -50,7 +51,7 @@ struct Outcome {
 constexpr Outcome kOutcomes[] = {
     {FaultKind::kDelay, std::nullopt, std::nullopt, "", ""},
     {FaultKind::kDrop, absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kDeadlineExceeded,
-     "as collective 2", "as message 2"},
+     "as collective 2", "message 2 ("},
     {FaultKind::kDuplicate, absl::StatusCode::kDataLoss, absl::StatusCode::kDataLoss,
      "has the header of collective 1 from rank 1", "has message 2 from rank 1"},
     {FaultKind::kReorder, absl::StatusCode::kDataLoss, absl::StatusCode::kDataLoss,
@@ -100,7 +101,7 @@ double ValueOf(int rank, int64_t i) { return static_cast<double>(rank + 1 + i % 
 
 // Call i of the program. True: the result is right.
 bool Call(Communicator& comm, const Case& c) {
-  const Tensor x = Empty({c.count});
+  const Tensor x = Empty({c.count}, {DType::kInt32, {}});  // no bit is rounded away
   if (!c.transfer) {
     FillWith(x, [&comm](int64_t i) { return ValueOf(comm.rank(), i); });
     comm.AllReduce(x).Wait();

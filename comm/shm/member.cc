@@ -46,6 +46,7 @@ void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration 
   }
   sequence_ = sequence;
   signature_ = signature;
+  my_counts_ = counts;
   timeout_ = timeout;
   deadline_ = Deadline::After(timeout);
   since_ns_ = MonotonicNanoseconds();
@@ -81,6 +82,8 @@ void Member::MeetPosts(std::optional<FaultKind> fault) {
     AwaitStep(peer, step, [&] { CompareArrivedPosts(step); });
   }
   CompareArrivedPosts(step);
+  // What is in shared memory is now wrong for this rank too.
+  if (fault.has_value() && fault != FaultKind::kCorruptPayload) AwaitFailure();
   posting_ = false;
 }
 
@@ -185,7 +188,7 @@ void Member::CheckPeers(uint32_t step) {
 
 WaitBoard::Wait Member::CurrentWait(std::vector<int> missing) const {
   return {.signature = signature_,
-          .counts = counts(rank_),
+          .counts = my_counts_,
           .number = sequence_,
           .since_ns = since_ns_,
           .timeout = timeout_,
@@ -251,6 +254,11 @@ void Member::CheckHeader(int peer) {
   }
 }
 
+void Member::AwaitFailure() {
+  while (!Failed() && !deadline_.Expired()) absl::SleepFor(absl::Milliseconds(1));
+  FailAndThrow(absl::StatusCode::kDeadlineExceeded, "nobody has seen the fault that was injected");
+}
+
 void Member::FailDamaged(int peer, absl::string_view what) {
   FailAndThrow(
       absl::StatusCode::kDataLoss,
@@ -261,6 +269,7 @@ void Member::FailDamaged(int peer, absl::string_view what) {
 bool Member::Agree(int a, int b) const { return CallsAgree(CallOf(a), CallOf(b)); }
 
 RankCall Member::CallOf(int peer) const {
+  if (peer == rank_) return {rank_, sequence_, signature_, my_counts_};
   return {peer, post(peer).sequence, post(peer).signature, counts(peer)};
 }
 

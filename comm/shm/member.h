@@ -67,7 +67,7 @@ class Member {
   const ControlBlock& control() const { return control_; }
 
   // Starts a collective. The deadline runs from here.
-  // `counts`: of an uneven one.
+  // `counts`: of an uneven one; they outlive the collective.
   void Begin(int64_t sequence, const Signature& signature, absl::Duration timeout,
              absl::Span<const int64_t> counts = {});
 
@@ -128,6 +128,8 @@ class Member {
   // Makes the post known. False: a fault says that it never is.
   bool PublishPost(std::optional<FaultKind> fault);
   void CompareArrivedPosts(uint32_t step);
+  // Waits until a peer has seen what is wrong with this rank's post.
+  [[noreturn]] void AwaitFailure();
   // Whether the post is whole, and of this collective.
   void CheckHeader(int peer);
   // Whether the calls of two ranks that have come fit each other.
@@ -151,6 +153,7 @@ class Member {
   bool posting_ = false;        // whether peers are awaited to call or to finish
   int64_t sequence_ = 0;
   Signature signature_;
+  absl::Span<const int64_t> my_counts_;
   absl::Duration timeout_;
   Deadline deadline_;
   int64_t since_ns_ = 0;
