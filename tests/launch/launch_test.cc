@@ -336,8 +336,8 @@ TEST(LaunchTest, AFolderIsAPlaceToMeetToo) {
             "echo $LOCKSTEP_RENDEZVOUS $LOCKSTEP_STORE; exit $((1 - LOCKSTEP_RESTART_COUNT))");
   TestProcess process(kLaunch, arguments, folder);
   EXPECT_EQ(process.Wait(), 0) << process.err();
-  EXPECT_EQ(process.out(), absl::StrCat("[0] file://", folder / "meet", "/attempt-0 \n[0] file://",
-                                        folder / "meet", "/attempt-1 \n"));
+  EXPECT_EQ(process.out(), absl::StrCat("[0] file://", folder / "meet", "/attempt-0\n[0] file://",
+                                        folder / "meet", "/attempt-1\n"));
   TestProcess again(kLaunch, arguments, folder);
   EXPECT_EQ(again.Wait(), 1);
   EXPECT_TRUE(Contains(again.err(), folder / "meet")) << again.err();

@@ -366,8 +366,11 @@ void NodeGroup::Leave() {
   }
   const Deadline deadline = Deadline::After(std::min(kLeavePatience, options_.node_timeout));
   for (int node = 1; node < options_.nnodes; ++node) {
+    // One that took no part, or died, says no farewell.
+    if (!board_.Get(Key("ready", attempt_, node)).has_value()) continue;
     while (!board_.Get(absl::StrCat("bye/", node)).has_value()) {
       if (deadline.Expired()) return;
+      if (board_.SinceBeat(node) > options_.node_timeout) break;
       absl::SleepFor(kMeetPause);
     }
   }
