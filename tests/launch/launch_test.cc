@@ -258,7 +258,9 @@ TEST(LaunchTest, AKilledKeeperIsAFailureThatLeavesNothing) {
   const std::vector<pid_t> keepers = folder.Processes("rank_keeper");
   ASSERT_EQ(keepers.size(), 2u);
   kill(keepers[1], SIGKILL);
+  const Stopwatch watch;
   EXPECT_EQ(process.Wait(), 128 + SIGKILL);
+  EXPECT_LT(watch.ElapsedSeconds(), 20) << "what is left is asked to stop, not only killed";
   EXPECT_TRUE(Contains(process.err(), "was killed by signal 9 (Killed), the first to fail"))
       << process.err();
   EXPECT_TRUE(folder.NoneLeft());
