@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,10 +55,6 @@ FlightRecorder::FlightRecorder(const Group& group, const FlightRecorderOptions& 
   record_.rank = group.rank;
   record_.size = group.size;
   record_.world_ranks = group.world_ranks;
-  if (record_.world_ranks.empty()) {
-    record_.world_ranks.resize(static_cast<size_t>(group.size));
-    std::iota(record_.world_ranks.begin(), record_.world_ranks.end(), 0);
-  }
   record_.process = getpid();
   record_.anchor_monotonic_ns = MonotonicNanoseconds();
   record_.anchor_wall_ns = absl::GetCurrentTimeNanos();

@@ -44,7 +44,7 @@ class FlightRecorder {
     std::string key = {};
     int rank = 0;
     int size = 1;
-    std::vector<int> world_ranks = {};  // empty: 0 to size - 1
+    std::vector<int> world_ranks = {};  // of the members, by rank
   };
   // Throws InvalidArgument (calls), NotFound or Unavailable (a folder that cannot be used).
   FlightRecorder(const Group& group, const FlightRecorderOptions& options);

@@ -77,7 +77,8 @@ void ExpectError(absl::StatusCode code, const std::string& part,
 }
 
 TEST(FlightRecorderTest, FollowsACall) {
-  FlightRecorder recorder({.group = "world", .key = "k", .rank = 1, .size = 3}, {});
+  FlightRecorder recorder(
+      {.group = "world", .key = "k", .rank = 1, .size = 3, .world_ranks = {0, 1, 2}}, {});
   const int64_t before = MonotonicNanoseconds();
   const int64_t first = recorder.Issued(Sum(5), {}, 0, 20);
   const int64_t second = recorder.Issued(Sum(6), {}, 1, 24);
@@ -211,7 +212,8 @@ TEST(FlightRecorderTest, RefusesBadOptions) {
 
 TEST(FlightRecorderTest, WritesOnceAndOnlyAfterAnError) {
   const std::string folder = TestFolder("once");
-  FlightRecorder recorder({.group = "world", .rank = 2, .size = 3}, {.folder = folder});
+  FlightRecorder recorder({.group = "world", .rank = 2, .size = 3, .world_ranks = {4, 5, 6}},
+                          {.folder = folder});
   recorder.Issued(Sum(5), {}, 0, 20);
   const std::string path = folder + "/world.rank2.json";
   recorder.WriteOnce();

@@ -73,6 +73,11 @@ void CheckOptions(const ProcessGroupOptions& options) {
                                             absl::FormatDuration(options.timeout),
                                             ": it must be positive"));
   }
+  if (options.slow_warning <= absl::ZeroDuration()) {
+    throw InvalidArgumentError(absl::StrCat(kCall, ": slow_warning is ",
+                                            absl::FormatDuration(options.slow_warning),
+                                            ": it must be positive"));
+  }
   if (options.group_name.empty() || options.group_name.size() > 200) {
     throw InvalidArgumentError(absl::StrCat(kCall, ": the group's name has ",
                                             options.group_name.size(),
@@ -137,6 +142,12 @@ void RegisterBackend(absl::string_view name, CommunicatorFactory factory) {
     throw AlreadyExistsError(
         absl::StrCat("RegisterBackend: backend \"", name, "\" is registered already"));
   }
+}
+
+bool IsBackendLinked(absl::string_view name) {
+  BackendRegistry& backends = Backends();
+  std::lock_guard<std::mutex> lock(backends.mutex);
+  return backends.factories.count(std::string(name)) > 0;
 }
 
 int ThreadsPerRank(int local_world_size) {

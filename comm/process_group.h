@@ -40,6 +40,14 @@ enum class PeerMemoryAccess {
   kStaged      // copy through shared segments
 };
 
+// Whether data between hosts travels between one rank of each host, and within a host through
+// memory.
+enum class HostGrouping {
+  kAutomatic,    // where several ranks share a host and "shm" is linked into the program
+  kFlat,         // never: every rank exchanges data with every other one
+  kHierarchical  // refuse to make the group unless "shm" is linked
+};
+
 struct ProcessGroupOptions {
   int rank = 0;
   int world_size = 1;
@@ -66,8 +74,20 @@ struct ProcessGroupOptions {
   // The ranks of the job that are this group's ranks 0, 1, ...: what reports call them that have to
   // do with several groups. Empty: 0 to world_size - 1, which is right for a group of all.
   std::vector<int> world_ranks = {};
+  // A call that has waited for its peers so long (or for half of its timeout, if that is less) is
+  // warned of, with the ranks that have not come and what those wait for in turn; it goes on.
+  absl::Duration slow_warning = absl::Seconds(10);
+  // Gets the warning, on a communication thread: it must be short. Null: it is logged.
+  std::function<void(const std::string&)> on_slow = {};
   // What is kept of the group's last calls, and where it is written after an error.
   FlightRecorderOptions flight_recorder = {};
+  // Ranks of one host have the same. Empty: as HostId() finds (comm/host_id.h).
+  std::string host_id = {};
+  // For gloo; other backends refuse them. The address of this host, or its name, at which the
+  // other hosts reach it; empty: the one from which this host reaches `master_address`, and
+  // 127.0.0.1 where all ranks are on one machine.
+  std::string bind_address = {};
+  HostGrouping host_grouping = HostGrouping::kAutomatic;
 };
 
 // Returns when every rank has called it. Throws InvalidArgument (options that contradict each
@@ -114,6 +134,8 @@ bool StartedAsRank(const Environment& environment);
 using CommunicatorFactory =
     std::function<std::shared_ptr<Communicator>(const ProcessGroupOptions& options)>;
 void RegisterBackend(absl::string_view name, CommunicatorFactory factory);
+// Whether this program has it.
+bool IsBackendLinked(absl::string_view name);
 
 // The local ranks' share of this process's processors: at least 1.
 int ThreadsPerRank(int local_world_size);

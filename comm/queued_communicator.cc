@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,6 +49,24 @@ int64_t LargestBytes(const Collective& collective) {
                   collective.output.defined() ? collective.output.bytes() : 0);
 }
 
+std::vector<int> WorldRanks(const ProcessGroupOptions& options) {
+  if (!options.world_ranks.empty()) return options.world_ranks;
+  std::vector<int> ranks(static_cast<size_t>(options.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+WaitBoard::Options WaitOptions(const ProcessGroupOptions& options,
+                               std::shared_ptr<const std::atomic<int>> blocked) {
+  return {.store = options.store,
+          .group = options.group_name,
+          .rank = options.rank,
+          .world_ranks = WorldRanks(options),
+          .slow_warning = options.slow_warning,
+          .on_slow = options.on_slow,
+          .blocked = std::move(blocked)};
+}
+
 // How often an idle rank looks whether its peers have failed the group.
 constexpr std::chrono::milliseconds kIdleSlice(250);
 
@@ -61,8 +80,11 @@ QueuedCommunicator::QueuedCommunicator(const ProcessGroupOptions& options, std::
                  .key = key_,
                  .rank = options.rank,
                  .size = options.world_size,
-                 .world_ranks = options.world_ranks},
-                options.flight_recorder) {}
+                 .world_ranks = WorldRanks(options)},
+                options.flight_recorder),
+      blocked_(std::make_shared<std::atomic<int>>(0)),
+      collective_waits_(WaitOptions(options, blocked_)),
+      transfer_waits_(WaitOptions(options, blocked_)) {}
 
 QueuedCommunicator::~QueuedCommunicator() = default;
 
@@ -75,10 +97,8 @@ ProcessGroupOptions QueuedCommunicator::SubgroupOptions(const std::string& name,
   sub.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
   sub.world_size = static_cast<int>(ranks.size());
   sub.world_ranks.clear();
-  for (const int rank : ranks) {
-    sub.world_ranks.push_back(
-        options_.world_ranks.empty() ? rank : options_.world_ranks[static_cast<size_t>(rank)]);
-  }
+  const std::vector<int> mine = WorldRanks(options_);
+  for (const int rank : ranks) sub.world_ranks.push_back(mine[static_cast<size_t>(rank)]);
   return sub;
 }
 
@@ -155,7 +175,7 @@ Work QueuedCommunicator::Issue(Collective collective) {
   }
   Task task;
   MakeRowMajor(&collective, &task.unpack_to);
-  task.work = std::make_shared<PendingWork>(std::move(buffers), collective.signature);
+  task.work = std::make_shared<PendingWork>(std::move(buffers), collective.signature, blocked_);
   task.collective = std::move(collective);
   task.observer = CurrentThreadState().observer;
   const std::shared_ptr<PendingWork> work = task.work;
@@ -237,6 +257,7 @@ void QueuedCommunicator::RunTask(Task& task) {
                            start_ns, MonotonicNanoseconds(), 0, LargestBytes(task.collective)});
     task.observer = nullptr;
   }
+  collective_waits_.Clear(error.has_value());
   recorder_.Ended(task.ticket, error.has_value() ? &*error : nullptr);
   if (error.has_value()) recorder_.WriteOnce();  // who waits may end the process
   // Copies go before the caller can look at what memory is in use.

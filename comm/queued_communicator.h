@@ -23,6 +23,7 @@
 #ifndef LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
 #define LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -44,6 +45,7 @@
 #include "lockstep/comm/flight_recorder.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/signature.h"
+#include "lockstep/comm/wait_board.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/span_observer.h"
 #include "lockstep/tensor/tensor.h"
@@ -71,6 +73,11 @@ class QueuedCommunicator : public Communicator {
   // The options and the key of a group of these ranks of this one (MakeSubgroup).
   ProcessGroupOptions SubgroupOptions(const std::string& name, const std::vector<int>& ranks) const;
   std::string SubgroupKey(const std::string& name) const;
+
+  // What this rank's collectives wait for, and its transfers. Told by the backend while it waits,
+  // each on one thread at a time; the first is cleared here, when a collective ends.
+  WaitBoard& collective_waits() { return collective_waits_; }
+  WaitBoard& transfer_waits() { return transfer_waits_; }
 
   // Starts the communication thread. Called by constructors of backends, last.
   void StartQueue();
@@ -124,6 +131,9 @@ class QueuedCommunicator : public Communicator {
   const ProcessGroupOptions options_;
   const std::string key_;
   FlightRecorder recorder_;
+  const std::shared_ptr<std::atomic<int>> blocked_;  // threads in Wait(), on works of this group
+  WaitBoard collective_waits_;
+  WaitBoard transfer_waits_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

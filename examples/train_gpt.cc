@@ -65,6 +65,21 @@ ABSL_FLAG(std::string, checkpoint, "none",
           "but contractions), or budget:SIZE (what fits best, e.g. budget:64MiB a rank).");
 ABSL_FLAG(bool, offload_activations, false,
           "Keep activations on the host device between forward and backward.");
+ABSL_FLAG(int64_t, accumulate, 1,
+          "Batches of --batch rows whose gradients a step adds up before they are averaged.");
+ABSL_FLAG(int64_t, bucket_cap_mb, 25, "ddp: MiB of gradients that are averaged at once.");
+ABSL_FLAG(bool, static_graph, false,
+          "ddp: every backward is as the first one, which is reduced at its end.");
+ABSL_FLAG(bool, find_unused_parameters, false,
+          "ddp: allow parameters that a backward does not reach.");
+ABSL_FLAG(bool, gradient_as_bucket_view, false,
+          "ddp: gradients are views of the buckets, which saves their size once.");
+ABSL_FLAG(std::string, comm_hook, "none",
+          "ddp: how gradients travel: none (as they are), fp16, bf16, powersgd[:RANK[:START]], or "
+          "noop (not at all: for measuring).");
+ABSL_FLAG(int64_t, local_sgd_period, 0,
+          "ddp: average the parameters after every this many steps, and before validations and "
+          "states, instead of the gradients in each. 0: gradients.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -101,6 +116,13 @@ constexpr const char* kFlagNames[] = {"data",
                                       "amp",
                                       "checkpoint",
                                       "offload_activations",
+                                      "accumulate",
+                                      "bucket_cap_mb",
+                                      "static_graph",
+                                      "find_unused_parameters",
+                                      "gradient_as_bucket_view",
+                                      "comm_hook",
+                                      "local_sgd_period",
                                       "out",
                                       "resume",
                                       "save_every",
@@ -162,6 +184,13 @@ TrainConfig ConfigFromFlags() {
   config.amp = absl::GetFlag(FLAGS_amp);
   config.checkpoint = absl::GetFlag(FLAGS_checkpoint);
   config.offload_activations = absl::GetFlag(FLAGS_offload_activations);
+  config.accumulate = absl::GetFlag(FLAGS_accumulate);
+  config.bucket_cap_mb = absl::GetFlag(FLAGS_bucket_cap_mb);
+  config.static_graph = absl::GetFlag(FLAGS_static_graph);
+  config.find_unused_parameters = absl::GetFlag(FLAGS_find_unused_parameters);
+  config.gradient_as_bucket_view = absl::GetFlag(FLAGS_gradient_as_bucket_view);
+  config.comm_hook = absl::GetFlag(FLAGS_comm_hook);
+  config.local_sgd_period = absl::GetFlag(FLAGS_local_sgd_period);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -233,6 +262,14 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "amp")) config.amp = asked.amp;
   if (Given(given, "checkpoint")) config.checkpoint = asked.checkpoint;
   if (Given(given, "offload_activations")) config.offload_activations = asked.offload_activations;
+  if (Given(given, "bucket_cap_mb")) config.bucket_cap_mb = asked.bucket_cap_mb;
+  if (Given(given, "static_graph")) config.static_graph = asked.static_graph;
+  if (Given(given, "find_unused_parameters"))
+    config.find_unused_parameters = asked.find_unused_parameters;
+  if (Given(given, "gradient_as_bucket_view"))
+    config.gradient_as_bucket_view = asked.gradient_as_bucket_view;
+  if (Given(given, "comm_hook")) config.comm_hook = asked.comm_hook;
+  if (Given(given, "local_sgd_period")) config.local_sgd_period = asked.local_sgd_period;
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;

@@ -172,13 +172,34 @@ int RunningCopies(const std::string& folder) {
 TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
   Process process({"--help"}, NewFolder());
   EXPECT_EQ(process.Wait(), 0);
-  for (const char* flag : {"--data",          "--extensions",   "--strategy",
-                           "--ranks",         "--model",        "--layers",
-                           "--steps",         "--batch",        "--lr",
-                           "--seed",          "--out",          "--resume",
-                           "--save_every",    "--keep",         "--threads_per_rank",
-                           "--backend",       "--profile_step", "--amp",
-                           "--micro_batches", "--checkpoint",   "--offload_activations"}) {
+  for (const char* flag : {"--data",
+                           "--extensions",
+                           "--strategy",
+                           "--ranks",
+                           "--model",
+                           "--layers",
+                           "--steps",
+                           "--batch",
+                           "--lr",
+                           "--seed",
+                           "--out",
+                           "--resume",
+                           "--save_every",
+                           "--keep",
+                           "--threads_per_rank",
+                           "--backend",
+                           "--profile_step",
+                           "--amp",
+                           "--micro_batches",
+                           "--checkpoint",
+                           "--offload_activations",
+                           "--accumulate",
+                           "--bucket_cap_mb",
+                           "--static_graph",
+                           "--find_unused_parameters",
+                           "--gradient_as_bucket_view",
+                           "--comm_hook",
+                           "--local_sgd_period"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -230,6 +251,12 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--batch=0"},
       {"--data=text.txt", "--micro_batches=0"},
       {"--data=text.txt", "--micro_batches=4"},
+      {"--data=text.txt", "--accumulate=0"},
+      {"--data=text.txt", "--bucket_cap_mb=0"},
+      {"--data=text.txt", "--comm_hook=fp8"},
+      {"--data=text.txt", "--local_sgd_period=-1"},
+      {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
+      {"--data=text.txt", "--strategy=single", "--comm_hook=fp16"},
       {"--data=text.txt", "--amp=bf8"},
       {"--data=text.txt", "--checkpoint=all"},
       {"--data=text.txt", "--checkpoint=budget:64"},
@@ -340,9 +367,9 @@ TEST(TrainGptTest, AutoResumeStartsAnewAndGoesOn) {
     return Tiny({"--data=text.txt", steps, "--save_every=0", "--out=run", "--resume=auto"});
   };
   // A schedule of 6 steps that is stopped after 3 is what a killed job leaves.
-  Process first(Tiny({"--data=text.txt", "--steps=6", "--save_every=3", "--out=run",
-                      "--resume=auto"}),
-                folder);
+  Process first(
+      Tiny({"--data=text.txt", "--steps=6", "--save_every=3", "--out=run", "--resume=auto"}),
+      folder);
   ASSERT_EQ(first.Wait(), 0) << first.err();
   EXPECT_EQ(first.out().find("resuming: "), std::string::npos);
   fs::remove_all(folder + "/run/step-00000006");
@@ -405,6 +432,27 @@ TEST(TrainGptTest, CheckpointingAndOffloadTrainTheSame) {
     fs::remove_all(folder + "/run");
   }
   EXPECT_FALSE(plain.empty());
+}
+
+// What does not change a bit, and what does and trains all the same.
+TEST(TrainGptTest, OptionsOfDataParallelTraining) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--data=text.txt", "--steps=4", "--out=run"});
+    Process process(Tiny(flags), folder);
+    EXPECT_EQ(process.Wait(), 0) << flags.back() << ": " << process.err();
+    std::string model = ReadAll(folder + "/run/step-00000004/model.safetensors");
+    EXPECT_FALSE(model.empty());
+    fs::remove_all(folder + "/run");
+    return model;
+  };
+  const std::string plain = train({"--bucket_cap_mb=1"});
+  EXPECT_TRUE(train({"--static_graph", "--gradient_as_bucket_view"}) == plain);
+  EXPECT_TRUE(train({"--find_unused_parameters", "--comm_hook=powersgd:1:100"}) == plain);
+  EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
+  EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
+  EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {

@@ -104,6 +104,11 @@ void ProbeDirectReads(Member& member, ProcessMemory& memory, const ProcessGroupO
 }  // namespace
 
 std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options) {
+  if (!options.bind_address.empty() || options.host_grouping != HostGrouping::kAutomatic) {
+    throw InvalidArgumentError(
+        "InitProcessGroup: bind_address and host_grouping are for ranks on several hosts, and the "
+        "shm backend connects ranks of one: use the gloo backend");
+  }
   return MakeShmCommunicator(options, GroupKey(options, Deadline::After(options.timeout)));
 }
 

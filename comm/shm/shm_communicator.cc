@@ -19,6 +19,8 @@ ShmCommunicator::ShmCommunicator(const ProcessGroupOptions& options, GroupParts 
       algorithms_(parts_.member.get(), parts_.memory.get()),
       transfers_(
           std::make_unique<Transfers>(parts_.member.get(), parts_.memory.get(), parts_.may_spin)) {
+  parts_.member->set_waits(&collective_waits());
+  transfers_->set_waits(&transfer_waits());
   StartQueue();
 }
 

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backend_tests/backend_test.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/rank_checks.h"
 #include "lockstep/comm/spawn.h"
@@ -320,7 +321,9 @@ void KillSender(RankContext& context) {
   Require(seconds < 10, "the death was noticed too late");
 }
 
-TEST(DeathTest, OfASender) {
+LOCKSTEP_BACKEND_SUITE(DeathTest);
+
+TEST_P(DeathTest, OfASender) {
   const SpawnResult result = Spawn(2, KillSender);
   EXPECT_EQ(result.ranks[1].signal, SIGKILL);
   EXPECT_TRUE(result.ranks[0].ok()) << result.ranks[0].ToString();
@@ -329,49 +332,55 @@ TEST(DeathTest, OfASender) {
 constexpr SpawnMode kThreads = SpawnMode::kThreads;
 constexpr SpawnMode kProcesses = SpawnMode::kProcesses;
 
-TEST(TransfersTest, Values) {
+LOCKSTEP_BACKEND_SUITE(TransfersTest);
+
+TEST_P(TransfersTest, Values) {
   for (const int ranks : {1, 2, 3}) ExpectAllOk(Spawn(ranks, CheckValues, {.mode = kThreads}));
   ExpectAllOk(Spawn(3, CheckValues, {.mode = kThreads, .argument = "staged"}));
   ExpectAllOk(Spawn(3, CheckValues));
   ExpectAllOk(Spawn(3, CheckValues, {.argument = "staged"}));
 }
 
-TEST(TransfersTest, Strided) {
+TEST_P(TransfersTest, Strided) {
   for (const int ranks : {1, 3}) ExpectAllOk(Spawn(ranks, CheckStrided, {.mode = kThreads}));
   ExpectAllOk(Spawn(2, CheckStrided));
 }
 
-TEST(TransfersTest, Order) {
+TEST_P(TransfersTest, Order) {
   ExpectAllOk(Spawn(3, CheckOrder, {.mode = kThreads}));
   ExpectAllOk(Spawn(2, CheckOrder, {.mode = kThreads, .argument = "staged"}));
   ExpectAllOk(Spawn(2, CheckOrder));
 }
 
-TEST(TransfersTest, IndependentOfCollectives) {
+TEST_P(TransfersTest, IndependentOfCollectives) {
   ExpectAllOk(Spawn(3, CheckIndependence, {.mode = kThreads}));
   ExpectAllOk(Spawn(3, CheckIndependence));
 }
 
-TEST(TransfersTest, Rings) {
+TEST_P(TransfersTest, Rings) {
   for (const int ranks : {2, 4}) ExpectAllOk(Spawn(ranks, CheckStress, {.mode = kThreads}));
   ExpectAllOk(Spawn(3, CheckStress));
 }
 
-TEST(TransfersTest, RefusesArguments) { ExpectAllOk(Spawn(2, CheckArguments, {.mode = kThreads})); }
+TEST_P(TransfersTest, RefusesArguments) {
+  ExpectAllOk(Spawn(2, CheckArguments, {.mode = kThreads}));
+}
 
-TEST(FaultTest, BothEndsShowBothCalls) {
+LOCKSTEP_BACKEND_SUITE(FaultTest);
+
+TEST_P(FaultTest, BothEndsShowBothCalls) {
   for (const SpawnMode mode : {kThreads, kProcesses}) {
     ExpectAllOk(Spawn(3, Disagree, {.mode = mode}));
   }
 }
 
-TEST(FaultTest, MissingPeerIsNamedAtTheDeadline) {
+TEST_P(FaultTest, MissingPeerIsNamedAtTheDeadline) {
   for (const SpawnMode mode : {kThreads, kProcesses}) {
     ExpectAllOk(Spawn(2, MissPeer, {.mode = mode}));
   }
 }
 
-TEST(FaultTest, LeavingAndAborting) {
+TEST_P(FaultTest, LeavingAndAborting) {
   for (const SpawnMode mode : {kThreads, kProcesses}) {
     ExpectAllOk(Spawn(2, LeaveEarly, {.mode = mode}));
     ExpectAllOk(Spawn(2, AbortWaiters, {.mode = mode}));

@@ -15,15 +15,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backend_tests/backend_test.h"
 #include "lockstep/comm/communicator.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/rank_checks.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/work.h"
@@ -33,41 +33,15 @@
 namespace lockstep::comm {
 namespace {
 
-void Require(bool condition, absl::string_view text) {
-  if (!condition) throw lockstep::InternalError(text);
-}
-
-std::shared_ptr<Communicator> MakeGroup(const RankContext& context, absl::Duration timeout,
-                                        std::string name = "world") {
-  ProcessGroupOptions options = context.group_options(std::move(name));
-  options.timeout = timeout;
-  return InitProcessGroup(options);
-}
-
-// Runs `call`, which must throw an Error of `code` whose message holds all of `parts`.
-void RequireError(absl::StatusCode code, const std::vector<std::string>& parts,
-                  const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    Require(error.code() == code, absl::StrCat("unexpected error: ", error.what()));
-    for (const std::string& part : parts) {
-      Require(absl::StrContains(error.message(), part),
-              absl::StrCat("\"", part, "\" is missing in: ", error.message()));
-    }
-    return;
-  }
-  throw lockstep::InternalError("the call did not throw");
-}
-
 constexpr Deadline kNever = Deadline();
 
 void KillInsideAllReduce(RankContext& context) {
-  const auto comm = MakeGroup(context, absl::Seconds(60));
+  const auto comm = MakeTestGroup(context, absl::Seconds(60));
   const Tensor tensor =
       FromStorage(comm->Allocate(8 << 20), ShapeSpan({int64_t{2} << 20}), DType::kFloat32);
   const int victim = 2;
   for (int k = 0; k < 5; ++k) comm->AllReduce(tensor).Wait();
+  comm->Barrier().Wait();  // nobody is still in one of those
   if (context.rank == victim) {
     comm->AllReduce(tensor);
     context.store->Set("killed_at", absl::StrCat(MonotonicNanoseconds()), kNever);
@@ -91,7 +65,9 @@ void KillInsideAllReduce(RankContext& context) {
   Require(watch.ElapsedSeconds() < 1, "a later call must throw at once");
 }
 
-TEST(DeathTest, OneOfThreeKilledInsideAllReduce) {
+LOCKSTEP_BACKEND_SUITE(DeathTest);
+
+TEST_P(DeathTest, OneOfThreeKilledInsideAllReduce) {
   const SpawnResult result = Spawn(3, KillInsideAllReduce);
   EXPECT_EQ(result.ranks[2].signal, SIGKILL);
   EXPECT_EQ(result.first_failure, 2);
@@ -138,7 +114,7 @@ void Disagree(RankContext& context) {
   const Tensor x = FromVector<float>({1, 2, 3, 4, 5}, {5});
   const Tensor i = FromVector<int32_t>({1, 2, 3, 4, 5}, {5});
   for (const Mismatch& mismatch : Mismatches()) {
-    const auto comm = MakeGroup(context, absl::Seconds(60), mismatch.name);
+    const auto comm = MakeTestGroup(context, absl::Seconds(60), mismatch.name);
     comm->Barrier().Wait();
     const bool odd = context.rank == context.world_size - 1;
     const Stopwatch watch;
@@ -152,18 +128,20 @@ void Disagree(RankContext& context) {
   }
 }
 
-TEST(MismatchTest, EveryRankShowsBothSignatures) {
+LOCKSTEP_BACKEND_SUITE(MismatchTest);
+
+TEST_P(MismatchTest, EveryRankShowsBothSignatures) {
   for (const int ranks : {2, 3}) {
     for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
       const SpawnResult result = Spawn(ranks, Disagree, {.mode = mode});
-      for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
+      ExpectAllOk(result);
     }
   }
 }
 
 // Rank 2 never calls: the two that disagree do not wait for it.
 void DisagreeEarly(RankContext& context) {
-  const auto comm = MakeGroup(context, absl::Seconds(60));
+  const auto comm = MakeTestGroup(context, absl::Seconds(60));
   const Tensor x = Empty({5});
   if (context.rank == 2) {
     context.store->Wait({"raised/0", "raised/1"}, Deadline::After(absl::Seconds(30)));
@@ -176,18 +154,18 @@ void DisagreeEarly(RankContext& context) {
   context.store->Set(absl::StrCat("raised/", context.rank), "", kNever);
 }
 
-TEST(MismatchTest, IsReportedWithoutTheMissingRank) {
+TEST_P(MismatchTest, IsReportedWithoutTheMissingRank) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(3, DisagreeEarly, {.mode = mode});
-    for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
+    ExpectAllOk(result);
   }
 }
 
 // ---- Missing ranks ----
 
 void MissRank(RankContext& context) {
-  const auto a = MakeGroup(context, absl::Seconds(20), "a");
-  const auto b = MakeGroup(context, absl::Seconds(20), "b");
+  const auto a = MakeTestGroup(context, absl::Seconds(20), "a");
+  const auto b = MakeTestGroup(context, absl::Seconds(20), "b");
   if (context.rank == 2) {
     context.store->Wait({"done/0", "done/1"}, Deadline::After(absl::Seconds(30)));
     return;
@@ -215,10 +193,12 @@ void MissRank(RankContext& context) {
   context.store->Set(absl::StrCat("done/", context.rank), "", kNever);
 }
 
-TEST(MissingRankTest, IsNamedAtTheDeadline) {
+LOCKSTEP_BACKEND_SUITE(MissingRankTest);
+
+TEST_P(MissingRankTest, IsNamedAtTheDeadline) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(3, MissRank, {.mode = mode});
-    for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
+    ExpectAllOk(result);
   }
 }
 
@@ -228,21 +208,21 @@ void MissRankAtConstruction(RankContext& context) {
     return;
   }
   RequireError(absl::StatusCode::kDeadlineExceeded, {"InitProcessGroup", "rank 2"},
-               [&] { MakeGroup(context, absl::Milliseconds(1500)); });
+               [&] { MakeTestGroup(context, absl::Milliseconds(1500)); });
   context.store->Set(absl::StrCat("done/", context.rank), "", kNever);
 }
 
-TEST(MissingRankTest, IsNamedAtConstruction) {
+TEST_P(MissingRankTest, IsNamedAtConstruction) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(3, MissRankAtConstruction, {.mode = mode});
-    for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
+    ExpectAllOk(result);
   }
 }
 
 // ---- Leaving and aborting ----
 
 void LeaveEarly(RankContext& context) {
-  auto comm = MakeGroup(context, absl::Seconds(60));
+  auto comm = MakeTestGroup(context, absl::Seconds(60));
   comm->Barrier().Wait();
   if (context.rank == 1) {
     comm.reset();
@@ -254,16 +234,18 @@ void LeaveEarly(RankContext& context) {
   context.store->Set(absl::StrCat("done/", context.rank), "", kNever);
 }
 
-TEST(LeaveTest, IsNoticedByThoseWhoWait) {
+LOCKSTEP_BACKEND_SUITE(LeaveTest);
+
+TEST_P(LeaveTest, IsNoticedByThoseWhoWait) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(3, LeaveEarly, {.mode = mode});
-    for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
+    ExpectAllOk(result);
   }
 }
 
 // A rank that throws with collectives in flight unwinds at once, and its peers hear of it.
 void ThrowMidway(RankContext& context) {
-  const auto comm = MakeGroup(context, absl::Seconds(60));
+  const auto comm = MakeTestGroup(context, absl::Seconds(60));
   std::vector<Work> works;
   if (context.rank == 1) {
     works.push_back(comm->AllReduce(Empty({5})));
@@ -275,7 +257,7 @@ void ThrowMidway(RankContext& context) {
   });
 }
 
-TEST(LeaveTest, ByAnExceptionWithWorkPending) {
+TEST_P(LeaveTest, ByAnExceptionWithWorkPending) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(3, ThrowMidway, {.mode = mode});
     EXPECT_TRUE(result.ranks[0].ok()) << result.ranks[0].ToString();
@@ -287,7 +269,7 @@ TEST(LeaveTest, ByAnExceptionWithWorkPending) {
 }
 
 void DestroyWithPendingWork(RankContext& context) {
-  auto comm = MakeGroup(context, absl::Seconds(60));
+  auto comm = MakeTestGroup(context, absl::Seconds(60));
   if (context.rank == 0) {
     const Work running = comm->AllReduce(Empty({5}));
     const Work queued = comm->AllReduce(Empty({6}));
@@ -301,7 +283,7 @@ void DestroyWithPendingWork(RankContext& context) {
   context.store->Wait({"done"}, Deadline::After(absl::Seconds(30)));
 }
 
-TEST(LeaveTest, FailsWhatIsPending) {
+TEST_P(LeaveTest, FailsWhatIsPending) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(2, DestroyWithPendingWork, {.mode = mode});
     EXPECT_NO_THROW(result.ThrowIfFailed());
@@ -309,7 +291,7 @@ TEST(LeaveTest, FailsWhatIsPending) {
 }
 
 void AbortWaiters(RankContext& context) {
-  const auto comm = MakeGroup(context, absl::Seconds(60));
+  const auto comm = MakeTestGroup(context, absl::Seconds(60));
   if (context.rank == 1) {
     comm->Abort("the disk is full");
   } else {
@@ -321,30 +303,34 @@ void AbortWaiters(RankContext& context) {
   });
 }
 
-TEST(AbortTest, ReachesEveryRank) {
+LOCKSTEP_BACKEND_SUITE(AbortTest);
+
+TEST_P(AbortTest, ReachesEveryRank) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(3, AbortWaiters, {.mode = mode});
-    for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
+    ExpectAllOk(result);
   }
 }
 
 // After an error the same ranks can make a group again.
 void Recover(RankContext& context) {
   {
-    const auto comm = MakeGroup(context, absl::Seconds(60));
+    const auto comm = MakeTestGroup(context, absl::Seconds(60));
     RequireError(absl::StatusCode::kInvalidArgument, {"ranks disagree"},
                  [&] { comm->AllReduce(Empty({context.rank + 1})).Wait(); });
   }
-  const auto comm = MakeGroup(context, absl::Seconds(60));
+  const auto comm = MakeTestGroup(context, absl::Seconds(60));
   const Tensor ones = FromVector<float>({1, 1}, {2});
   comm->AllReduce(ones).Wait();
   Require(ones.Item<float>({1}) == static_cast<float>(context.world_size), "after recovery");
 }
 
-TEST(RecoveryTest, ANewGroupWorks) {
+LOCKSTEP_BACKEND_SUITE(RecoveryTest);
+
+TEST_P(RecoveryTest, ANewGroupWorks) {
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     const SpawnResult result = Spawn(3, Recover, {.mode = mode});
-    for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
+    ExpectAllOk(result);
   }
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -20,8 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backend_tests/backend_test.h"
 #include "lockstep/comm/communicator.h"
-#include "lockstep/comm/process_group.h"
 #include "lockstep/comm/rank_checks.h"
 #include "lockstep/comm/serial_reference.h"
 #include "lockstep/comm/signature.h"
@@ -127,22 +126,9 @@ void CheckReduceScatter(Communicator& comm, const Case& c, ReduceOp op) {
       absl::StrCat("ReduceScatter ", ReduceOpName(op), " ", c.ToString()));
 }
 
-PeerMemoryAccess AccessFrom(const std::string& argument) {
-  if (absl::StrContains(argument, "staged")) return PeerMemoryAccess::kStaged;
-  if (absl::StrContains(argument, "direct")) return PeerMemoryAccess::kDirect;
-  return PeerMemoryAccess::kAutomatic;
-}
-
-std::shared_ptr<Communicator> MakeGroup(const RankContext& context, std::string name = "world") {
-  ProcessGroupOptions options = context.group_options(std::move(name));
-  options.timeout = absl::Seconds(30);
-  options.peer_memory_access = AccessFrom(context.argument);
-  return InitProcessGroup(options);
-}
-
 // All combinations of the small counts; the large ones go through each dtype with one reduction.
 void CheckEverything(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   for (const DType dtype : kDTypes) {
     for (const int64_t count : {0, 1, 3, 5, 1000, 65537}) {
       if (kThreadSanitizer && count > 1000 && !IsFirstOfItsSize(dtype)) continue;
@@ -169,7 +155,7 @@ constexpr int64_t kStagedFloats = (1 << 20) / 4;
 
 // Several blocks of each path.
 void CheckLarge(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   for (const Place place : {Place::kOrdinary, Place::kAllocated}) {
     // More than one chunk of the staged path.
     const Case c = {DType::kFloat32, kStagedFloats + 7777, place, place == Place::kAllocated};
@@ -190,7 +176,7 @@ Tensor Strided(ShapeSpan shape, ShapeSpan strides, int64_t elements) {
 
 // Field report C-1: strides are honoured, and memory between the elements is left alone.
 void CheckStrided(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   const int size = comm->size();
   const int rank = comm->rank();
   const auto mine = [rank](int64_t i) { return Value(DType::kFloat32, rank, i); };
@@ -251,7 +237,7 @@ void CheckStrided(RankContext& context) {
 
 // Field report C-2.
 void CheckEmpty(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   const int64_t size = comm->size();
   const Tensor empty = Empty({1, 0, 2});
   const Tensor gathered = Empty({size, 1, 0, 2});
@@ -269,7 +255,7 @@ void CheckEmpty(RankContext& context) {
 
 // Field report D-7: no overflow of the sum, no underflow of the parts.
 void CheckHalfAverage(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   const DType half = DType::kFloat16;
   for (const double value : {40000.0, std::ldexp(1.0, -24)}) {
     for (const int64_t count : {5, 20001}) {
@@ -284,7 +270,7 @@ void CheckHalfAverage(RankContext& context) {
 
 // Issued together, waited for in another order; the tensors' own handles are dropped at once.
 void CheckAsync(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   std::vector<Tensor> outputs;
   std::vector<Work> works;
   for (int64_t k = 0; k < 40; ++k) {
@@ -311,7 +297,7 @@ void CheckAsync(RankContext& context) {
 
 // Programs of collectives that all ranks derive from the same numbers.
 void CheckRandomPrograms(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   uint64_t state = 12345;
   const auto next = [&state](int64_t bound) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -344,8 +330,8 @@ void CheckRandomPrograms(RankContext& context) {
 
 // Field report C-7: groups progress by themselves.
 void CheckTwoGroups(RankContext& context) {
-  const std::shared_ptr<Communicator> a = MakeGroup(context, "a");
-  const std::shared_ptr<Communicator> b = MakeGroup(context, "b");
+  const std::shared_ptr<Communicator> a = MakeTestGroup(context, absl::Seconds(30), "a");
+  const std::shared_ptr<Communicator> b = MakeTestGroup(context, absl::Seconds(30), "b");
   for (int round = 0; round < 20; ++round) {
     const Tensor x = Empty({round % 2 == 0 ? 5 : 50000});
     const Tensor y = Empty({5});
@@ -373,14 +359,15 @@ void CheckTwoGroups(RankContext& context) {
 }
 
 void CheckStress(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   constexpr int64_t kCounts[] = {1, 7, 1024, 65537};
   std::vector<Tensor> tensors;
   for (const int64_t count : kCounts) {
     tensors.push_back(NewTensor(*comm, Place::kAllocated, count, DType::kInt32));
   }
   const int64_t ranks = comm->size();
-  for (int64_t k = 0; k < 10000; ++k) {
+  const int64_t rounds = comm->backend() == "shm" ? 10000 : 2000;
+  for (int64_t k = 0; k < rounds; ++k) {
     // Large ones are rarer, to keep the test short.
     const size_t which = k % 100 == 99 ? 3 : static_cast<size_t>(k % 3);
     const Tensor& tensor = tensors[which];
@@ -398,7 +385,7 @@ void CheckStress(RankContext& context) {
 
 // Storages come and go; peers follow.
 void CheckAllocate(RankContext& context) {
-  std::shared_ptr<Communicator> comm = MakeGroup(context);
+  std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   Tensor survivor;
   for (int64_t k = 0; k < 60; ++k) {
     const Tensor tensor = NewTensor(*comm, Place::kAllocated, 5000 + 37 * k, DType::kFloat32);
@@ -420,7 +407,7 @@ void CheckAllocate(RankContext& context) {
 }
 
 void CheckArguments(RankContext& context) {
-  const std::shared_ptr<Communicator> comm = MakeGroup(context);
+  const std::shared_ptr<Communicator> comm = MakeTestGroup(context);
   const auto refuses = [](const char* what, const std::string& part,
                           const std::function<void()>& call) {
     try {
@@ -460,74 +447,67 @@ void CheckArguments(RankContext& context) {
   comm->Barrier().Wait();
 }
 
-struct Check {
-  const char* name;
-  RankFunction function;
+constexpr SpawnMode kThreads = SpawnMode::kThreads;
+
+class CollectivesTest : public BackendTest {
+ protected:
+  void InThreads(RankFunction function, const std::string& argument = "") const {
+    for (const int ranks : {1, 2, 3, 4}) {
+      SCOPED_TRACE(absl::StrCat(ranks, " threads"));
+      ExpectAllOk(Spawn(ranks, function, {.mode = kThreads, .argument = argument}));
+    }
+  }
+  void InProcesses(RankFunction function, const std::string& argument = "") const {
+    for (int ranks = 1; ranks <= kMaxProcesses; ++ranks) {
+      SCOPED_TRACE(absl::StrCat(ranks, " processes"));
+      ExpectAllOk(Spawn(ranks, function, {.argument = argument}));
+    }
+  }
 };
-constexpr Check kChecks[] = {
-    {"Everything", CheckEverything},   {"Large", CheckLarge},
-    {"Strided", CheckStrided},         {"Empty", CheckEmpty},
-    {"HalfAverage", CheckHalfAverage}, {"Async", CheckAsync},
-    {"Random", CheckRandomPrograms},   {"TwoGroups", CheckTwoGroups},
-    {"Allocate", CheckAllocate},       {"Arguments", CheckArguments},
-};
+INSTANTIATE_TEST_SUITE_P(Variants, CollectivesTest, testing::ValuesIn(BackendVariants()),
+                         VariantName);
 
-void RunCheck(const char* name, int ranks, SpawnMode mode, const std::string& argument) {
-  for (const Check& check : kChecks) {
-    if (std::strcmp(check.name, name) != 0) continue;
-    const SpawnResult result = Spawn(ranks, check.function, {.mode = mode, .argument = argument});
-    for (const RankExit& exit : result.ranks) EXPECT_TRUE(exit.ok()) << exit.ToString();
-    return;
-  }
-  FAIL() << name;
+TEST_P(CollectivesTest, EverythingInThreads) { InThreads(CheckEverything); }
+TEST_P(CollectivesTest, RandomInThreads) { InThreads(CheckRandomPrograms); }
+TEST_P(CollectivesTest, RandomStagedInThreads) { InThreads(CheckRandomPrograms, "staged"); }
+TEST_P(CollectivesTest, LargeStagedInThreads) { InThreads(CheckLarge, "staged"); }
+TEST_P(CollectivesTest, EverythingInProcesses) { InProcesses(CheckEverything, "direct"); }
+TEST_P(CollectivesTest, EverythingStaged) { InProcesses(CheckEverything, "staged"); }
+TEST_P(CollectivesTest, Large) { InProcesses(CheckLarge, "direct"); }
+TEST_P(CollectivesTest, LargeStaged) { InProcesses(CheckLarge, "staged"); }
+TEST_P(CollectivesTest, Arguments) { InThreads(CheckArguments); }
+
+TEST_P(CollectivesTest, Strided) {
+  InThreads(CheckStrided);
+  InProcesses(CheckStrided);
+}
+TEST_P(CollectivesTest, Empty) {
+  InThreads(CheckEmpty);
+  InProcesses(CheckEmpty);
+}
+TEST_P(CollectivesTest, HalfAverage) {
+  InThreads(CheckHalfAverage);
+  InProcesses(CheckHalfAverage);
+}
+TEST_P(CollectivesTest, Async) {
+  InThreads(CheckAsync);
+  InProcesses(CheckAsync);
+}
+TEST_P(CollectivesTest, RandomInProcesses) { InProcesses(CheckRandomPrograms); }
+TEST_P(CollectivesTest, TwoGroups) {
+  InThreads(CheckTwoGroups);
+  InProcesses(CheckTwoGroups);
+}
+TEST_P(CollectivesTest, Allocate) {
+  InThreads(CheckAllocate);
+  InProcesses(CheckAllocate);
 }
 
-class ThreadTest : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ThreadTest, testing::Values(1, 2, 3, 4));
-
-TEST_P(ThreadTest, Everything) { RunCheck("Everything", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, Staged) { RunCheck("Random", GetParam(), SpawnMode::kThreads, "staged"); }
-TEST_P(ThreadTest, LargeStaged) { RunCheck("Large", GetParam(), SpawnMode::kThreads, "staged"); }
-TEST_P(ThreadTest, Strided) { RunCheck("Strided", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, Empty) { RunCheck("Empty", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, HalfAverage) { RunCheck("HalfAverage", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, Async) { RunCheck("Async", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, Random) { RunCheck("Random", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, TwoGroups) { RunCheck("TwoGroups", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, Allocate) { RunCheck("Allocate", GetParam(), SpawnMode::kThreads, ""); }
-TEST_P(ThreadTest, Arguments) { RunCheck("Arguments", GetParam(), SpawnMode::kThreads, ""); }
-
-class ProcessTest : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ProcessTest, testing::Range(1, kMaxProcesses + 1));
-
-TEST_P(ProcessTest, Everything) {
-  RunCheck("Everything", GetParam(), SpawnMode::kProcesses, "direct");
+TEST_P(CollectivesTest, ThousandsInThreads) {
+  for (const int ranks : {2, 4}) ExpectAllOk(Spawn(ranks, CheckStress, {.mode = kThreads}));
 }
-TEST_P(ProcessTest, EverythingStaged) {
-  RunCheck("Everything", GetParam(), SpawnMode::kProcesses, "staged");
-}
-TEST_P(ProcessTest, Large) { RunCheck("Large", GetParam(), SpawnMode::kProcesses, "direct"); }
-TEST_P(ProcessTest, LargeStaged) { RunCheck("Large", GetParam(), SpawnMode::kProcesses, "staged"); }
-TEST_P(ProcessTest, Strided) { RunCheck("Strided", GetParam(), SpawnMode::kProcesses, ""); }
-TEST_P(ProcessTest, Empty) { RunCheck("Empty", GetParam(), SpawnMode::kProcesses, ""); }
-TEST_P(ProcessTest, HalfAverage) { RunCheck("HalfAverage", GetParam(), SpawnMode::kProcesses, ""); }
-TEST_P(ProcessTest, Async) { RunCheck("Async", GetParam(), SpawnMode::kProcesses, ""); }
-TEST_P(ProcessTest, Random) { RunCheck("Random", GetParam(), SpawnMode::kProcesses, ""); }
-TEST_P(ProcessTest, TwoGroups) { RunCheck("TwoGroups", GetParam(), SpawnMode::kProcesses, ""); }
-TEST_P(ProcessTest, Allocate) { RunCheck("Allocate", GetParam(), SpawnMode::kProcesses, ""); }
-
-TEST(StressTest, TenThousandInThreads) {
-  for (const int ranks : {2, 4}) {
-    const SpawnResult result = Spawn(ranks, CheckStress, {.mode = SpawnMode::kThreads});
-    EXPECT_NO_THROW(result.ThrowIfFailed());
-  }
-}
-
-TEST(StressTest, TenThousandInProcesses) {
-  for (const int ranks : {2, kMaxProcesses}) {
-    const SpawnResult result = Spawn(ranks, CheckStress);
-    EXPECT_NO_THROW(result.ThrowIfFailed());
-  }
+TEST_P(CollectivesTest, ThousandsInProcesses) {
+  for (const int ranks : {2, kMaxProcesses}) ExpectAllOk(Spawn(ranks, CheckStress));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/comm/backend_tests/backend_test.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/rank_checks.h"
 #include "lockstep/comm/serial_reference.h"
@@ -174,16 +175,23 @@ void MissRank(RankContext& context) {
 
 constexpr SpawnMode kThreads = SpawnMode::kThreads;
 
-TEST(CoalescedTest, Values) {
+LOCKSTEP_BACKEND_SUITE(CoalescedTest);
+
+TEST_P(CoalescedTest, Values) {
   for (const int ranks : {1, 2, 3}) ExpectAllOk(Spawn(ranks, CheckValues, {.mode = kThreads}));
   ExpectAllOk(Spawn(2, CheckValues));
   ExpectAllOk(Spawn(2, CheckValues, {.argument = "staged"}));
 }
 
-TEST(CoalescedTest, OneMeeting) { ExpectAllOk(Spawn(3, CheckMessages, {.mode = kThreads})); }
-TEST(CoalescedTest, RefusesArguments) { ExpectAllOk(Spawn(2, CheckArguments, {.mode = kThreads})); }
-TEST(CoalescedTest, ListsThatDiffer) { ExpectAllOk(Spawn(2, Disagree, {.mode = kThreads})); }
-TEST(CoalescedTest, MissingRank) { ExpectAllOk(Spawn(2, MissRank, {.mode = kThreads})); }
+TEST_P(CoalescedTest, OneMeeting) {
+  if (!IsShm()) GTEST_SKIP();
+  ExpectAllOk(Spawn(3, CheckMessages, {.mode = kThreads}));
+}
+TEST_P(CoalescedTest, RefusesArguments) {
+  ExpectAllOk(Spawn(2, CheckArguments, {.mode = kThreads}));
+}
+TEST_P(CoalescedTest, ListsThatDiffer) { ExpectAllOk(Spawn(2, Disagree, {.mode = kThreads})); }
+TEST_P(CoalescedTest, MissingRank) { ExpectAllOk(Spawn(2, MissRank, {.mode = kThreads})); }
 
 }  // namespace
 }  // namespace lockstep::comm

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backend_tests/backend_test.h"
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
@@ -168,26 +169,36 @@ void CheckMesh(RankContext& context) {
 
 constexpr SpawnMode kThreads = SpawnMode::kThreads;
 
-TEST(ByteStringsTest, AnyLength) {
+LOCKSTEP_BACKEND_SUITE(ByteStringsTest);
+
+TEST_P(ByteStringsTest, AnyLength) {
   for (const int ranks : {1, 3}) {
     ExpectAllOk(Spawn(ranks, CheckByteStrings, {.mode = kThreads}));
   }
   ExpectAllOk(Spawn(3, CheckByteStrings));
 }
 
-TEST(ByteStringsTest, Faults) { ExpectAllOk(Spawn(2, CheckByteStringFaults, {.mode = kThreads})); }
+TEST_P(ByteStringsTest, Faults) {
+  ExpectAllOk(Spawn(2, CheckByteStringFaults, {.mode = kThreads}));
+}
 
-TEST(SplitTest, ThreadsAndProcesses) {
+LOCKSTEP_BACKEND_SUITE(SplitTest);
+
+TEST_P(SplitTest, ThreadsAndProcesses) {
   ExpectAllOk(Spawn(5, CheckSplit, {.mode = kThreads}));
   ExpectAllOk(Spawn(4, CheckSplit));
 }
 
-TEST(SubgroupTest, ThreadsAndProcesses) {
+LOCKSTEP_BACKEND_SUITE(SubgroupTest);
+
+TEST_P(SubgroupTest, ThreadsAndProcesses) {
   ExpectAllOk(Spawn(4, CheckSubgroup, {.mode = kThreads}));
   ExpectAllOk(Spawn(4, CheckSubgroup));
 }
 
-TEST(DeviceMeshTest, TwoByThree) { ExpectAllOk(Spawn(6, CheckMesh, {.mode = kThreads})); }
+LOCKSTEP_BACKEND_SUITE(DeviceMeshTest);
+
+TEST_P(DeviceMeshTest, TwoByThree) { ExpectAllOk(Spawn(6, CheckMesh, {.mode = kThreads})); }
 
 }  // namespace
 }  // namespace lockstep::comm
