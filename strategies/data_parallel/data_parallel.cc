@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/data_parallel/gather.h"
