@@ -85,6 +85,7 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("block", self.block);
   visit("strategy", self.strategy);
   visit("ranks", self.ranks);
+  visit("devices", self.devices);
   visit("threads_per_rank", self.threads_per_rank);
   visit("steps", self.steps);
   visit("batch", self.batch);
@@ -122,10 +123,16 @@ void TrainConfig::Resolve() {
   Require(width % heads == 0, "width", width,
           absl::StrCat("must be a multiple of --heads=", heads));
 
-  Require(strategy == "single" || strategy == "ddp", "strategy", strategy, "give single or ddp");
+  Require(strategy == "single" || strategy == "ddp" || strategy == "dp", "strategy", strategy,
+          "give single, ddp or dp");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
-  Require(strategy != "single" || ranks == 1, "strategy", strategy,
+  Require(strategy == "ddp" || ranks == 1, "strategy", strategy,
           absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
+  Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
+  Require(strategy == "dp" || devices == 1, "devices", devices,
+          "is for --strategy=dp; a rank has one");
+  Require(strategy != "dp" || !offload_activations, "offload_activations", "true",
+          "makes the devices of --strategy=dp wait for each other; use --strategy=ddp");
   Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
           "give a count >= 1, or 0 for the processors divided by the ranks");
   Require(steps >= 1, "steps", steps, "give a count >= 1");

@@ -31,6 +31,7 @@ struct TrainConfig {
   // Training.
   std::string strategy = "ddp";
   int64_t ranks = 2;
+  int64_t devices = 1;           // of dp
   int64_t threads_per_rank = 0;  // 0: processors / ranks
   int64_t steps = 2200;
   int64_t batch = 12;         // rows of the whole step

@@ -42,11 +42,14 @@ ABSL_FLAG(std::string, data, "/usr/include/c++",
           "Text to learn: a file, or a folder that is read recursively.");
 ABSL_FLAG(std::vector<std::string>, extensions, {},
           "With a folder: only files whose names end in one of these, e.g. .h,.cc. Empty: all.");
-ABSL_FLAG(std::string, strategy, "ddp",
-          "single (one rank) or ddp (DistributedDataParallel over shared memory).");
+ABSL_FLAG(
+    std::string, strategy, "ddp",
+    "single (one rank), ddp (DistributedDataParallel over shared memory) or dp (DataParallel: "
+    "one process, several devices).");
 ABSL_FLAG(int64_t, ranks, 0,
-          "Processes to train on. 0: 2 for ddp, 1 for single, or those that a launcher started.");
+          "Processes to train on. 0: 2 for ddp, 1 otherwise, or those that a launcher started.");
 ABSL_FLAG(std::string, backend, "", "How ranks exchange data: shm (on one host). Empty: shm.");
+ABSL_FLAG(int64_t, devices, 0, "Devices of dp, a thread each. 0: 2 for dp, 1 otherwise.");
 ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
 ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");
 ABSL_FLAG(int64_t, heads, 0, "Attention heads. 0: the model's.");
@@ -103,6 +106,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "strategy",
                                       "ranks",
                                       "backend",
+                                      "devices",
                                       "model",
                                       "layers",
                                       "heads",
@@ -176,7 +180,9 @@ TrainConfig ConfigFromFlags() {
   config.strategy = absl::GetFlag(FLAGS_strategy);
   config.backend = absl::GetFlag(FLAGS_backend);
   config.ranks = absl::GetFlag(FLAGS_ranks);
-  if (config.ranks == 0) config.ranks = config.strategy == "single" ? 1 : 2;
+  if (config.ranks == 0) config.ranks = config.strategy == "ddp" ? 2 : 1;
+  config.devices = absl::GetFlag(FLAGS_devices);
+  if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
@@ -255,9 +261,10 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "extensions")) config.extensions = asked.extensions;
   if (Given(given, "strategy")) config.strategy = asked.strategy;
   if (Given(given, "ranks")) config.ranks = asked.ranks;
-  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy == "single") {
+  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy != "ddp") {
     config.ranks = 1;
   }
+  if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;
   if (Given(given, "threads_per_rank")) config.threads_per_rank = asked.threads_per_rank;
   if (Given(given, "amp")) config.amp = asked.amp;
   if (Given(given, "checkpoint")) config.checkpoint = asked.checkpoint;

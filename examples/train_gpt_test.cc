@@ -176,6 +176,7 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--extensions",
                            "--strategy",
                            "--ranks",
+                           "--devices",
                            "--model",
                            "--layers",
                            "--steps",
@@ -245,6 +246,10 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--ranks=-1"},
       {"--data=text.txt", "--strategy=fsdp"},
       {"--data=text.txt", "--strategy=single", "--ranks=2"},
+      {"--data=text.txt", "--strategy=dp", "--ranks=2"},
+      {"--data=text.txt", "--strategy=dp", "--devices=9"},
+      {"--data=text.txt", "--strategy=dp", "--offload_activations"},
+      {"--data=text.txt", "--strategy=ddp", "--devices=2"},
       {"--data=text.txt", "--model=large"},
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
@@ -516,6 +521,32 @@ TEST(TrainGptTest, OneRankAndThreeRanksTrainToo) {
   }
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_NEAR(losses[0], losses[2], 1e-3);
+}
+
+TEST(TrainGptTest, OneProcessWithSeveralDevicesTrainsAndResumes) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  std::vector<double> losses;
+  const auto train = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "--data=text.txt");
+    Process process(Tiny(arguments), folder);
+    ASSERT_EQ(process.Wait(), 0) << process.err();
+    double loss = 0;
+    EXPECT_TRUE(absl::SimpleAtod(Summary(process.out())["validation_loss"], &loss));
+    losses.push_back(loss);
+  };
+  train({"--steps=6", "--strategy=single"});
+  train({"--steps=6", "--strategy=dp", "--devices=1"});
+  train({"--steps=6", "--strategy=dp", "--devices=3", "--save_every=3", "--out=run"});
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_NEAR(losses[0], losses[2], 1e-3);
+  // From the middle again, also on other devices and on ranks.
+  train({"--resume=run/step-00000003", "--out=same"});
+  EXPECT_EQ(losses[2], losses[3]);
+  train({"--resume=run/step-00000003", "--out=two", "--devices=2"});
+  EXPECT_NEAR(losses[2], losses[4], 1e-3);
+  train({"--resume=run/step-00000003", "--out=ranks", "--strategy=ddp", "--ranks=2"});
+  EXPECT_NEAR(losses[2], losses[5], 1e-3);
 }
 
 }  // namespace
