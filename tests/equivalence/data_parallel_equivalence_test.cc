@@ -306,7 +306,8 @@ std::vector<Scenario> Scenarios() {
        .options = small,
        .fp16_hook = true,
        .loss_bound = 1e-4,
-       .parameter_bound = 1e-3},
+       .parameter_bound = 1e-4,
+       .of_model = true},
   };
 }
 
