@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -102,6 +103,7 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("gradient_as_bucket_view", self.gradient_as_bucket_view);
   visit("comm_hook", self.comm_hook);
   visit("local_sgd_period", self.local_sgd_period);
+  visit("staleness", self.staleness);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
@@ -174,6 +176,15 @@ void TrainConfig::Resolve() {
   ddp_only(!gradient_as_bucket_view, "gradient_as_bucket_view", gradient_as_bucket_view);
   ddp_only(comm_hook == "none", "comm_hook", comm_hook);
   ddp_only(local_sgd_period == 0, "local_sgd_period", local_sgd_period);
+  ddp_only(staleness == 0, "staleness", staleness);
+  Require(staleness >= 0 && staleness <= 16, "staleness", staleness, "give 0 (none) to 16 steps");
+  Require(staleness == 0 || (!static_graph && !gradient_as_bucket_view && local_sgd_period == 0 &&
+                             (comm_hook == "none" || comm_hook == "noop")),
+          "staleness", staleness,
+          "does not go with --static_graph, --gradient_as_bucket_view, --local_sgd_period, or a "
+          "--comm_hook other than noop");
+  Require(staleness == 0 || !absl::EndsWith(amp, "fp16"), "staleness", staleness,
+          "does not go with a gradient scaler, whose scale changes between steps; use --amp=bf16");
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");
   Require(keep >= 1, "keep", keep, "give a number of states >= 1");

@@ -48,6 +48,7 @@ struct TrainConfig {
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
   std::string comm_hook = "none";  // as strategies::ParseCommunicationHook takes it
+  int64_t staleness = 0;           // steps that averages arrive late
   int64_t local_sgd_period = 0;    // 0: gradients are averaged in every step
 
   // States.

@@ -83,6 +83,9 @@ ABSL_FLAG(std::string, comm_hook, "none",
 ABSL_FLAG(int64_t, local_sgd_period, 0,
           "ddp: average the parameters after every this many steps, and before validations and "
           "states, instead of the gradients in each. 0: gradients.");
+ABSL_FLAG(
+    int64_t, staleness, 0,
+    "ddp: step by the averages of this many steps ago, which travel while later steps compute.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -127,6 +130,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "gradient_as_bucket_view",
                                       "comm_hook",
                                       "local_sgd_period",
+                                      "staleness",
                                       "out",
                                       "resume",
                                       "save_every",
@@ -197,6 +201,7 @@ TrainConfig ConfigFromFlags() {
   config.gradient_as_bucket_view = absl::GetFlag(FLAGS_gradient_as_bucket_view);
   config.comm_hook = absl::GetFlag(FLAGS_comm_hook);
   config.local_sgd_period = absl::GetFlag(FLAGS_local_sgd_period);
+  config.staleness = absl::GetFlag(FLAGS_staleness);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -277,6 +282,7 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
     config.gradient_as_bucket_view = asked.gradient_as_bucket_view;
   if (Given(given, "comm_hook")) config.comm_hook = asked.comm_hook;
   if (Given(given, "local_sgd_period")) config.local_sgd_period = asked.local_sgd_period;
+  if (Given(given, "staleness")) config.staleness = asked.staleness;
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;

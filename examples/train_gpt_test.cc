@@ -200,7 +200,8 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--find_unused_parameters",
                            "--gradient_as_bucket_view",
                            "--comm_hook",
-                           "--local_sgd_period"}) {
+                           "--local_sgd_period",
+                           "--staleness"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -261,6 +262,9 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--comm_hook=fp8"},
       {"--data=text.txt", "--local_sgd_period=-1"},
       {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
+      {"--data=text.txt", "--staleness=17"},
+      {"--data=text.txt", "--staleness=1", "--amp=fp16"},
+      {"--data=text.txt", "--staleness=1", "--comm_hook=fp16"},
       {"--data=text.txt", "--strategy=single", "--comm_hook=fp16"},
       {"--data=text.txt", "--amp=bf8"},
       {"--data=text.txt", "--checkpoint=all"},
@@ -458,6 +462,7 @@ TEST(TrainGptTest, OptionsOfDataParallelTraining) {
   EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
   EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
+  EXPECT_FALSE(train({"--staleness=1", "--amp=bf16"}) == plain);
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {

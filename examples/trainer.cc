@@ -221,7 +221,8 @@ class Trainer {
             .find_unused_parameters = config_.find_unused_parameters,
             .static_graph = config_.static_graph,
             .gradient_as_bucket_view = config_.gradient_as_bucket_view,
-            .communication_hook = strategies::ParseCommunicationHook(config_.comm_hook)};
+            .communication_hook = strategies::ParseCommunicationHook(config_.comm_hook),
+            .staleness = config_.staleness};
   }
 
   amp::TrainingStepOptions StepOptions() {
@@ -429,6 +430,9 @@ class Trainer {
     if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
     if (config_.offload_activations) absl::StrAppend(&text, ", activations on the host");
     if (config_.comm_hook != "none") absl::StrAppend(&text, ", gradients ", config_.comm_hook);
+    if (config_.staleness > 0) {
+      absl::StrAppend(&text, ", averages of ", config_.staleness, " steps ago");
+    }
     if (config_.local_sgd_period > 0) {
       absl::StrAppend(&text, ", parameters averaged every ", config_.local_sgd_period, " steps");
     }
