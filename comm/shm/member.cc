@@ -64,9 +64,12 @@ absl::Span<const int64_t> Member::counts(int peer) const {
   return {control_.counts(peer, slot_), static_cast<size_t>(count)};
 }
 
-void Member::MeetPosts() {
+void Member::PublishPost() {
   posting_ = true;
   Signal();
+}
+
+void Member::AwaitPosts() {
   const uint32_t step = step_;
   for (int peer = 0; peer < size(); ++peer) {
     // A disagreement between those who have come is reported without waiting for the rest.
@@ -245,7 +248,13 @@ void Member::Leave() {
 void Member::Ring(int peer) {
   RankCell& cell = control_.rank(peer);
   cell.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (cell.bell_sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(cell.bell);
+  if (cell.attendants.load(std::memory_order_seq_cst) != 0) {
+    if (cell.attendant_sleepers.load(std::memory_order_seq_cst) != 0) {
+      FutexWakeAll(cell.bell, kBellAttendant);
+    }
+  } else if (cell.bell_sleepers.load(std::memory_order_seq_cst) != 0) {
+    FutexWakeAll(cell.bell, kBellOwner);
+  }
 }
 
 void Member::WakeEverybody() {

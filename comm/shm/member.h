@@ -39,7 +39,7 @@ class Liveness {
   virtual bool IsGone(int rank) = 0;
 };
 
-// Used by the communication thread, but for Fail, FailUnreachable, Failed, ThrowFailure, Stop,
+// Used by one thread at a time, but for Fail, FailUnreachable, Failed, ThrowFailure, Stop,
 // Stopped, Ring and GoneText, which any thread may call. Waiting throws DeadlineExceeded (naming
 // the ranks that are missing), Unavailable (naming a rank that died or left), Aborted (after Stop),
 // InvalidArgument (ranks disagree), or whatever another rank failed with; all but Stop put the
@@ -70,7 +70,14 @@ class Member {
   // Of an uneven collective: W counts, or 2 W for AllToAll.
   absl::Span<const int64_t> counts(int peer) const;
 
-  void MeetPosts();
+  // Publishes this rank's post. Peers need nothing further from a rank whose input is in it.
+  void PublishPost();
+  // Until every rank has published its own.
+  void AwaitPosts();
+  void MeetPosts() {
+    PublishPost();
+    AwaitPosts();
+  }
   // One step forward.
   void Signal();
   // Until every rank has (until `peer` has) come as far as this one.
