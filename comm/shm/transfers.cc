@@ -203,16 +203,11 @@ void Transfers::TakeFragment(int peer, Pending& receive) {
 void Transfers::Run() {
   for (;;) {
     const uint32_t seen = cell().bell.load(std::memory_order_seq_cst);
-    Outcome outcome;
-    Finished finished;
     const bool stopped = member_.Stopped();
-    std::unique_lock<std::mutex> driving(driving_, std::defer_lock);
-    // In the end everything has to be failed; else one driver is enough.
-    if (stopped) driving.lock();
-    if (stopped || driving.try_lock()) {
-      outcome = Look(std::nullopt, &finished);
-      driving.unlock();
-    }
+    Finished finished;
+    std::unique_lock<std::mutex> driving(driving_);
+    const Outcome outcome = Look(std::nullopt, &finished);
+    driving.unlock();
     Report(std::move(finished), 0);
     if (stopped) return;
     if (!outcome.moved) Sleep(seen, outcome.pending, kBellOwner);
@@ -226,8 +221,7 @@ void Transfers::Attend(absl::FunctionRef<bool()> complete) {
   do {
     seen = bell.bell.load(std::memory_order_seq_cst);
     Finished finished;
-    std::unique_lock<std::mutex> driving(driving_, std::try_to_lock);
-    if (!driving.owns_lock()) break;
+    std::unique_lock<std::mutex> driving(driving_);
     const Outcome outcome = Look(std::nullopt, &finished);
     driving.unlock();
     Report(std::move(finished), 1);

@@ -55,8 +55,8 @@ class Transfers {
   // Starts a Send or Recv of a row-major tensor.
   void Start(const Signature& signature, Tensor tensor, absl::Duration timeout, Done done);
 
-  // Moves what can be moved, on this thread, until `complete` says so; or returns earlier, when
-  // another thread does it. May call the transfers' Done.
+  // Moves what can be moved, on this thread, until `complete` says so. May call the transfers'
+  // Done.
   void Attend(absl::FunctionRef<bool()> complete);
 
   // So far.
@@ -130,7 +130,9 @@ class Transfers {
   std::atomic<int64_t> fragments_sent_{0};
   std::atomic<int64_t> bytes_received_{0};
 
-  std::mutex driving_;  // held by the thread that moves data; taken before mutex_
+  // Held by the thread that moves data; taken before mutex_. Whoever has been rung for waits for
+  // it: the one that holds it may be looking at one peer only.
+  std::mutex driving_;
   std::mutex mutex_;
   // By peer. Of receives whoever drives reads and pops the front without holding mutex_ while it
   // copies: others only append.
