@@ -73,7 +73,6 @@ Traffic GlooCommunicator::traffic() const {
 }
 
 void GlooCommunicator::RunCollective(const Collective& collective, int64_t sequence) {
-  BlockBrokenPipeSignals();
   const RankCall call = {rank(), sequence, collective.signature, collective.counts};
   const Deadline deadline = Deadline::After(collective.timeout);
   parts_.control->Meet(call, collective.timeout);

@@ -31,14 +31,14 @@ std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& op
   GroupParts parts;
   parts.key = key;
   const int size = options.world_size;
-  std::shared_ptr<::gloo::Context> context;
+  GlooConnections connections;
   try {
     if (size > 1) {
-      context = ConnectGloo(*options.store, key, meeting.address, options.rank, size, deadline);
+      connections = ConnectGloo(*options.store, key, meeting.address, options.rank, size, deadline);
     }
     parts.control =
         std::make_unique<Control>(std::move(meeting.links), options.rank, size, options.group_name);
-    parts.exchange = std::make_unique<Exchange>(std::move(context), parts.control.get());
+    parts.exchange = std::make_unique<Exchange>(std::move(connections), parts.control.get());
     parts.transfers = std::make_unique<Transfers>(parts.exchange.get(), parts.control.get());
     parts.control->OnInterrupt(
         [exchange = parts.exchange.get(), transfers = parts.transfers.get()] {
