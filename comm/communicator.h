@@ -45,6 +45,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/comm/collective.h"
+#include "lockstep/comm/flight_record.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/storage.h"
 #include "lockstep/tensor/tensor.h"
@@ -143,11 +144,11 @@ class Communicator {
     return Batch(absl::MakeConstSpan(transfers.begin(), transfers.size()), timeout);
   }
 
-  // A group of `size` of this group's ranks, in which this one is `rank`, over the same backend and
-  // store. Called by its members only, with a `name` that is new among the groups made of this one.
-  // comm/subgroups.h has what programs call. Throws as InitProcessGroup does.
-  virtual std::shared_ptr<Communicator> MakeSubgroup(const std::string& name, int rank,
-                                                     int size) = 0;
+  // A group of these ranks of this group, which are the new one's ranks 0, 1, ..., over the same
+  // backend and store. Called by its members only, with a `name` that is new among the groups made
+  // of this one. comm/subgroups.h has what programs call. Throws as InitProcessGroup does.
+  virtual std::shared_ptr<Communicator> MakeSubgroup(const std::string& name,
+                                                     const std::vector<int>& ranks) = 0;
 
   // Memory that peers reach without a copy (shared memory; pinned by the NIC or GPU elsewhere),
   // uninitialised and aligned to kStorageAlignment: the fast path of every collective for more than
@@ -165,6 +166,10 @@ class Communicator {
 
   // Of the collectives and transfers that are complete on this rank. docs/comm.md has the formulas.
   virtual Traffic traffic() const = 0;
+
+  // What this rank has done in the group lately, and the group's error: comm/flight_record.h.
+  // ProcessGroupOptions::flight_recorder says how much of it is kept, and where it is written.
+  virtual FlightRecord flight_record() const = 0;
 
   // "shm", "gloo", "nccl".
   virtual absl::string_view backend() const = 0;

@@ -2,10 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the CPU backends have in common: the queue of a group's collectives, the communication
-// thread that runs them in order, row-major copies of strided tensors, and the works.
+// thread that runs them in order, row-major copies of strided tensors, the works, and the flight
+// recorder.
 //
 //   class MyCommunicator final : public QueuedCommunicator {
 //    public:
+//     MyCommunicator(const ProcessGroupOptions& options, const std::string& key)
+//         : QueuedCommunicator(options, key) {
+//       ...                      // make everything below callable
+//       StartQueue();
+//     }
 //     ~MyCommunicator() override {
 //       ...                      // make RunCollective throw
 //       StopQueue();
@@ -17,6 +23,7 @@
 #ifndef LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
 #define LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -26,6 +33,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -33,7 +41,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collective.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/flight_record.h"
+#include "lockstep/comm/flight_recorder.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/comm/signature.h"
+#include "lockstep/comm/wait_board.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/span_observer.h"
 #include "lockstep/tensor/tensor.h"
@@ -46,14 +58,29 @@ class QueuedCommunicator : public Communicator {
   ~QueuedCommunicator() override;
 
   int64_t sequence() const final;
+  FlightRecord flight_record() const final;
 
  protected:
   // Called once, on any thread: nullopt for success.
   using TransferDone = std::function<void(std::optional<Error>)>;
 
-  // Starts the communication thread.
-  QueuedCommunicator(int rank, int size, std::string group_name, absl::Duration timeout);
+  // Keeps the options, and with them the store: this rank may be serving it. `key` tells this group
+  // from others of its name. Throws as FlightRecorder's constructor does.
+  QueuedCommunicator(const ProcessGroupOptions& options, std::string key);
 
+  const ProcessGroupOptions& options() const { return options_; }
+  const std::string& key() const { return key_; }
+  // The options and the key of a group of these ranks of this one (MakeSubgroup).
+  ProcessGroupOptions SubgroupOptions(const std::string& name, const std::vector<int>& ranks) const;
+  std::string SubgroupKey(const std::string& name) const;
+
+  // What this rank's collectives wait for, and its transfers. Told by the backend while it waits,
+  // each on one thread at a time; the first is cleared here, when a collective ends.
+  WaitBoard& collective_waits() { return collective_waits_; }
+  WaitBoard& transfer_waits() { return transfer_waits_; }
+
+  // Starts the communication thread. Called by constructors of backends, last.
+  void StartQueue();
   // Waits for the collective that runs and for those that are queued, all of which RunCollective
   // has to fail from now on. The last thing that calls RunCollective. Called by destructors of
   // backends, first or nearly so.
@@ -86,6 +113,7 @@ class QueuedCommunicator : public Communicator {
     int64_t sequence = 0;
     std::shared_ptr<PendingWork> work;
     std::shared_ptr<SpanObserver> observer;  // of the thread that issued it; may be null
+    int64_t ticket = 0;                      // of the flight recorder
   };
 
   std::string Where(const Collective& collective, int64_t sequence) const;
@@ -95,6 +123,17 @@ class QueuedCommunicator : public Communicator {
   // What went wrong, if anything.
   std::optional<Error> TryCollective(const Task& task);
   void IssueTransfer(Task task);
+  // Waits for work. Looks meanwhile whether the group has failed, if that is to be written.
+  void AwaitTask(std::unique_lock<std::mutex>& lock);
+  // Writes the flight record if the group has an error, though this rank may have met none.
+  void WriteIfFailed();
+
+  const ProcessGroupOptions options_;
+  const std::string key_;
+  FlightRecorder recorder_;
+  const std::shared_ptr<std::atomic<int>> blocked_;  // threads in Wait(), on works of this group
+  WaitBoard collective_waits_;
+  WaitBoard transfer_waits_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

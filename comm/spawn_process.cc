@@ -5,14 +5,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -21,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +30,7 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/child_process.h"
 #include "lockstep/comm/socket.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/spawn_internal.h"
@@ -42,7 +40,6 @@ namespace {
 
 constexpr absl::string_view kMarker = "--lockstep_spawned_rank=";
 constexpr absl::string_view kArgumentKey = "spawn/argument";
-constexpr int kExecFailedStatus = 127;
 constexpr int kOrphanStatus = 125;
 constexpr absl::Duration kKillAfterTerm = absl::Seconds(5);
 
@@ -87,58 +84,17 @@ void CheckNotSpawned() {
 
 // ---- Parent ----
 
-// Signals that arrive at this thread while it lives can be read from fd().
-class SignalCatcher {
- public:
-  explicit SignalCatcher(bool enabled) {
-    pthread_sigmask(SIG_SETMASK, nullptr, &saved_);
-    if (!enabled) return;
-    sigset_t caught;
-    sigemptyset(&caught);
-    sigaddset(&caught, SIGINT);
-    sigaddset(&caught, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &caught, nullptr);
-    fd_ = UniqueFd(signalfd(-1, &caught, SFD_NONBLOCK | SFD_CLOEXEC));
-  }
-  ~SignalCatcher() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
-
-  int fd() const { return fd_.get(); }
-  const sigset_t& saved_mask() const { return saved_; }
-  // 0 when there is none.
-  int Next() {
-    signalfd_siginfo info;
-    return read(fd_.get(), &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo)
-                                                                : 0;
-  }
-
- private:
-  sigset_t saved_;
-  UniqueFd fd_;
-};
-
-struct Child {
+struct RankProcess {
   int rank = 0;
-  pid_t pid = -1;
-  UniqueFd pidfd;  // invalid once it has been waited for
+  ChildProcess process;
 };
-
-// Between fork and exec: only async-signal-safe calls.
-[[noreturn]] void BecomeRank(char* const* arguments, int store_fd, int lifeline, pid_t parent,
-                             const sigset_t& mask) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kOrphanStatus);  // it died before the line above
-  fcntl(store_fd, F_SETFD, 0);
-  fcntl(lifeline, F_SETFD, 0);
-  sigprocmask(SIG_SETMASK, &mask, nullptr);
-  execv("/proc/self/exe", arguments);
-  _exit(kExecFailedStatus);
-}
 
 class ProcessJob {
  public:
   ProcessJob(int n, RankFunction function, const SpawnOptions& options)
-      : options_(options), signals_(options.forward_signals), server_({.listen = false}) {
+      : options_(options),
+        signals_(options.forward_signals ? std::vector<int>{SIGINT, SIGTERM} : std::vector<int>{}),
+        server_({.listen = false}) {
     int lifeline[2];
     if (pipe2(lifeline, O_CLOEXEC) != 0) {
       throw ResourceExhaustedError(absl::StrCat("Spawn: pipe: ", ErrnoText(errno)));
@@ -154,15 +110,15 @@ class ProcessJob {
   // Nothing is left behind when starting fails halfway.
   ~ProcessJob() {
     KillAll(SIGKILL);
-    for (Child& child : children_) {
-      if (child.pidfd.valid()) waitpid(child.pid, nullptr, 0);
-    }
+    for (RankProcess& child : children_) child.process.WaitAndReap();
   }
 
   SpawnResult Wait() {
     while (Running() > 0) {
       std::vector<pollfd> entries = {{signals_.fd(), POLLIN, 0}};
-      for (const Child& child : children_) entries.push_back({child.pidfd.get(), POLLIN, 0});
+      for (const RankProcess& child : children_) {
+        entries.push_back({child.process.pidfd(), POLLIN, 0});
+      }
       poll(entries.data(), entries.size(), NextStop().RemainingPollMilliseconds());
       if (entries[0].revents != 0) Forward();
       for (size_t i = 0; i < children_.size(); ++i) {
@@ -181,38 +137,20 @@ class ProcessJob {
     std::string marker =
         absl::StrCat(kMarker, rank, ",", n, ",", theirs.get(), ",", lifeline_read_.get(), ",",
                      threads, ",", FunctionOffset(function));
-    std::string name = program_invocation_name;
-    std::array<char*, 3> arguments = {name.data(), marker.data(), nullptr};
-    const pid_t parent = getpid();
-    const pid_t pid = fork();
-    if (pid < 0) {
-      throw ResourceExhaustedError(
-          absl::StrCat("Spawn: cannot start rank ", rank, ": fork: ", ErrnoText(errno)));
-    }
-    if (pid == 0) {
-      BecomeRank(arguments.data(), theirs.get(), lifeline_read_.get(), parent,
-                 signals_.saved_mask());
-    }
-    UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!pidfd.valid()) {
-      const int error = errno;
-      kill(pid, SIGKILL);
-      waitpid(pid, nullptr, 0);
-      throw ResourceExhaustedError(
-          absl::StrCat("Spawn: cannot watch rank ", rank, ": pidfd_open: ", ErrnoText(error)));
-    }
-    children_.push_back({rank, pid, std::move(pidfd)});
+    children_.push_back({rank, StartChild(absl::StrCat("Spawn of rank ", rank),
+                                          {.program = "/proc/self/exe",
+                                           .arguments = {program_invocation_name, marker},
+                                           .inherited = {theirs.get(), lifeline_read_.get()},
+                                           .signal_mask = signals_.saved_mask()})});
   }
 
   int64_t Running() const {
     return std::count_if(children_.begin(), children_.end(),
-                         [](const Child& child) { return child.pidfd.valid(); });
+                         [](const RankProcess& child) { return child.process.running(); });
   }
 
   void KillAll(int signal) {
-    for (const Child& child : children_) {
-      if (child.pidfd.valid()) kill(child.pid, signal);
-    }
+    for (const RankProcess& child : children_) child.process.Signal(signal);
   }
 
   void Forward() {
@@ -222,17 +160,15 @@ class ProcessJob {
     }
   }
 
-  void Reap(Child& child) {
-    int status = 0;
-    if (waitpid(child.pid, &status, WNOHANG) != child.pid) return;
-    child.pidfd.reset();
+  void Reap(RankProcess& child) {
+    const std::optional<int> status = child.process.Reap();
+    if (!status.has_value()) return;
     RankExit& exit = result_.ranks[static_cast<size_t>(child.rank)];
     exit.rank = child.rank;
-    if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
-    if (WIFEXITED(status)) exit.exit_status = WEXITSTATUS(status);
+    if (WIFSIGNALED(*status)) exit.signal = WTERMSIG(*status);
+    if (WIFEXITED(*status)) exit.exit_status = WEXITSTATUS(*status);
     if (exit.ok()) return;
     if (exit.exit_status == 1) ReadError(exit);
-    if (exit.exit_status == kExecFailedStatus) exit.error = "exec of /proc/self/exe failed";
     if (result_.first_failure.has_value()) return;
     result_.first_failure = child.rank;
     terminate_at_ = Deadline::After(options_.failure_grace);
@@ -271,7 +207,7 @@ class ProcessJob {
   StoreServer server_;
   UniqueFd lifeline_read_;
   UniqueFd lifeline_write_;  // never written: the ranks see it close when this process ends
-  std::vector<Child> children_;
+  std::vector<RankProcess> children_;
   Deadline terminate_at_;
   Deadline kill_at_;
   SpawnResult result_;

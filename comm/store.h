@@ -33,6 +33,9 @@ namespace lockstep::comm {
 
 inline constexpr int64_t kMaxStoreKeyBytes = 1 << 10;
 inline constexpr int64_t kMaxStoreValueBytes = 1 << 20;
+// Calls of several threads that one StoreClient has under way; further ones wait for a place,
+// within their deadline.
+inline constexpr int kMaxStoreCallsInFlight = 32;
 // Connections that have not proved to know the token, in one server. Under a flood those that have
 // been silent for half a second make room for new ones.
 inline constexpr int kMaxStoreStrangers = 64;
@@ -129,6 +132,8 @@ struct StoreClientOptions {
   absl::Duration connect_timeout = absl::Seconds(60);
 };
 
+// One connection, which the calls of several threads share: a call does not wait for the answer to
+// another's, so that a Get of a key that comes late holds up nobody.
 class StoreClient final : public Store {
  public:
   // Throws DeadlineExceeded (nobody listens at address:port, or nobody answers), InvalidArgument

@@ -1,15 +1,20 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -58,7 +63,8 @@ class CallText {
 
 }  // namespace
 
-// One connection. Calls of several threads take turns, each within its own deadline.
+// One connection. A thread that awaits an answer reads from it, unless another one does already,
+// and hands out what it finds; when it has its own, it leaves the reading to the next.
 class StoreClient::Impl {
  public:
   Impl(UniqueFd socket, std::string description)
@@ -69,8 +75,6 @@ class StoreClient::Impl {
   // Throws the response's error.
   StoreResponse Call(absl::string_view call, StoreRequest request, Deadline deadline) {
     const CallText text(call, {request.keys().begin(), request.keys().end()});
-    const Turn turn(this, text, deadline);
-    request.set_timeout_ms(deadline.RemainingPollMilliseconds());
     StoreResponse response =
         Exchange(text, std::move(request), deadline, Later(deadline, kServerSlack));
     const auto code = static_cast<absl::StatusCode>(response.code());
@@ -116,85 +120,151 @@ class StoreClient::Impl {
   }
 
  private:
-  class Turn {
-   public:
-    Turn(Impl* impl, const CallText& text, Deadline deadline) : impl_(impl) {
-      std::unique_lock<std::mutex> lock(impl->mutex_);
-      const auto free = [impl] { return !impl->busy_; };
-      if (deadline.IsInfinite()) {
-        impl->freed_.wait(lock, free);
-      } else if (!impl->freed_.wait_until(lock, deadline.ToTimePoint(), free)) {
-        throw DeadlineExceededError(absl::StrCat(text.Start(), ": another thread's call on the ",
-                                                 impl->description_, " took all of ",
-                                                 text.Waited()));
-      }
-      impl->busy_ = true;
-    }
-    ~Turn() {
-      std::lock_guard<std::mutex> lock(impl_->mutex_);
-      impl_->busy_ = false;
-      impl_->freed_.notify_one();
-    }
-
-   private:
-    Impl* impl_;
+  // A call under way.
+  struct Pending {
+    std::optional<StoreResponse> response;
+    bool waits = false;  // on `changed`, while another thread reads
+    std::condition_variable changed;
   };
+  enum class State { kOpen, kGone, kNoStore };
+
+  // Waits for `condition` on `changed`. False when the deadline passes.
+  template <typename Condition>
+  static bool WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+                        Deadline deadline, const Condition& condition) {
+    if (!deadline.IsInfinite()) return changed.wait_until(lock, deadline.ToTimePoint(), condition);
+    changed.wait(lock, condition);
+    return true;
+  }
 
   StoreResponse Exchange(const CallText& text, StoreRequest request, Deadline send_by,
                          Deadline receive_by) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto has_place = [this] { return pending_.size() < kMaxStoreCallsInFlight; };
+    if (!WaitUntil(lock, place_, send_by, has_place)) {
+      throw DeadlineExceededError(absl::StrCat(text.Start(), ": ", kMaxStoreCallsInFlight,
+                                               " other threads' calls on the ", description_,
+                                               " took all of ", text.Waited()));
+    }
     request.set_id(++last_id_);
-    Send(text, request, send_by);
-    return Receive(text, request.id(), receive_by);
+    Pending pending;
+    pending_.emplace(request.id(), &pending);
+    const auto leave = absl::MakeCleanup([&] {
+      pending_.erase(request.id());
+      place_.notify_one();
+      PassReadingOn();
+    });
+    Send(lock, text, &request, send_by);
+    Receive(lock, text, pending, receive_by);
+    return *std::move(pending.response);
   }
 
-  [[noreturn]] void ThrowGone(const CallText& text) {
-    socket_.reset();
-    throw UnavailableError(absl::StrCat(text.Start(), ": the connection to the ", description_,
-                                        " has ended, after a wait of ", text.Waited(),
-                                        ": the process that serves it has gone"));
-  }
-
-  void Send(const CallText& text, const StoreRequest& request, Deadline deadline) {
-    if (!socket_.valid()) ThrowGone(text);
+  void Send(std::unique_lock<std::mutex>& lock, const CallText& text, StoreRequest* request,
+            Deadline deadline) {
+    const auto throw_late = [&] {
+      throw DeadlineExceededError(absl::StrCat(text.Start(), ": the ", description_,
+                                               " took no request within ", text.Waited()));
+    };
+    if (!WaitUntil(lock, written_, deadline, [this] { return !writing_; })) throw_late();
+    ThrowIfEnded(text);
+    // Only now: what it has waited for its turn is not the server's to wait.
+    request->set_timeout_ms(deadline.RemainingPollMilliseconds());
+    const std::string frame = EncodeFrame(*request);
+    writing_ = true;
+    lock.unlock();
     size_t done = 0;
-    const IoResult result = SendAll(socket_.get(), EncodeFrame(request), deadline, &done);
+    const IoResult result = SendAll(socket_.get(), frame, deadline, &done);
+    lock.lock();
+    writing_ = false;
+    written_.notify_all();  // the next may find that the connection has ended
     if (result == IoResult::kOk) return;
     // A frame cut in the middle cannot be continued: the connection is lost.
-    if (done > 0) socket_.reset();
-    if (result == IoResult::kClosed) ThrowGone(text);
-    throw DeadlineExceededError(absl::StrCat(text.Start(), ": the ", description_,
-                                             " took no request within ", text.Waited()));
+    if (result == IoResult::kClosed || done > 0) End(State::kGone);
+    if (result == IoResult::kClosed) ThrowIfEnded(text);
+    throw_late();
   }
 
-  // Answers to earlier requests, given up on by their callers, are skipped. What has arrived of a
-  // frame is kept, so that the next call continues where this one stopped.
-  StoreResponse Receive(const CallText& text, uint64_t id, Deadline deadline) {
-    for (;;) {
-      StoreResponse response;
-      while (frames_.Next(&response)) {
-        if (response.id() == id) return response;
+  void Receive(std::unique_lock<std::mutex>& lock, const CallText& text, Pending& pending,
+               Deadline deadline) {
+    const auto throw_late = [&] {
+      throw DeadlineExceededError(absl::StrCat(text.Start(), ": the ", description_,
+                                               " did not answer within ", text.Waited()));
+    };
+    while (!pending.response.has_value()) {
+      ThrowIfEnded(text);
+      if (reading_) {
+        pending.waits = true;
+        const bool in_time = WaitUntil(lock, pending.changed, deadline, [&] {
+          return pending.response.has_value() || !reading_ || state_ != State::kOpen;
+        });
+        pending.waits = false;
+        if (!in_time) throw_late();
+        continue;
       }
-      if (frames_.broken()) {
-        socket_.reset();
-        throw InvalidArgumentError(absl::StrCat(text.Start(), ": what answers as the ",
-                                                description_,
-                                                " is no store: is it another program's port?"));
-      }
-      if (!WaitReadable(socket_.get(), deadline)) {
-        throw DeadlineExceededError(absl::StrCat(text.Start(), ": the ", description_,
-                                                 " did not answer within ", text.Waited()));
-      }
-      if (!frames_.ReadFrom(socket_.get())) ThrowGone(text);
+      reading_ = true;
+      lock.unlock();
+      const bool readable = WaitReadable(socket_.get(), deadline);
+      lock.lock();
+      reading_ = false;
+      if (!readable) throw_late();
+      HandOut();
     }
   }
 
+  // Takes what has arrived. Answers to requests that were given up on are skipped; what has arrived
+  // of a frame is kept.
+  void HandOut() {
+    if (!frames_.ReadFrom(socket_.get())) End(State::kGone);
+    StoreResponse response;
+    while (frames_.Next(&response)) {
+      const auto it = pending_.find(response.id());
+      if (it == pending_.end()) continue;
+      it->second->response = std::move(response);
+      it->second->changed.notify_one();
+    }
+    if (frames_.broken()) End(State::kNoStore);
+  }
+
+  // Called by one that has read, or may have been told to.
+  void PassReadingOn() {
+    if (reading_) return;
+    for (const auto& [id, pending] : pending_) {
+      if (pending->waits && !pending->response.has_value()) return pending->changed.notify_one();
+    }
+  }
+
+  void End(State state) {
+    if (state_ != State::kOpen) return;
+    state_ = state;
+    // Wakes whoever reads or writes. Closed with this object: others may use the number until then.
+    shutdown(socket_.get(), SHUT_RDWR);
+    for (const auto& [id, pending] : pending_) pending->changed.notify_one();
+  }
+
+  void ThrowIfEnded(const CallText& text) const {
+    if (state_ == State::kGone) {
+      throw UnavailableError(absl::StrCat(text.Start(), ": the connection to the ", description_,
+                                          " has ended, after a wait of ", text.Waited(),
+                                          ": the process that serves it has gone"));
+    }
+    if (state_ == State::kNoStore) {
+      throw InvalidArgumentError(absl::StrCat(text.Start(), ": what answers as the ", description_,
+                                              " is no store: is it another program's port?"));
+    }
+  }
+
+  const UniqueFd socket_;
+  const std::string description_;
+
   std::mutex mutex_;
-  std::condition_variable freed_;
-  bool busy_ = false;
-  UniqueFd socket_;
-  std::string description_;
-  FrameReader frames_{kMaxStoreFrameBytes};
+  State state_ = State::kOpen;
+  std::condition_variable place_;
+  std::map<uint64_t, Pending*> pending_;
   uint64_t last_id_ = 0;
+  bool writing_ = false;
+  std::condition_variable written_;
+  bool reading_ = false;
+  FrameReader frames_{kMaxStoreFrameBytes};
 };
 
 StoreClient::StoreClient(const StoreClientOptions& options) {

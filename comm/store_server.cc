@@ -1,7 +1,7 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,11 +10,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <list>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,7 @@
 #include "lockstep/comm/store_frames.h"
 #include "lockstep/comm/store_token.h"
 #include "lockstep/comm/store_values.h"
+#include "lockstep/comm/store_waits.h"
 
 namespace lockstep::comm {
 namespace {
@@ -38,20 +41,14 @@ namespace {
 constexpr absl::Duration kPatience = absl::Milliseconds(500);
 // Accepting goes on then when there were no descriptors.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
-// A client that does not read its answers is dropped at this much.
-constexpr size_t kMaxUnsentBytes = 8 << 20;
-
-struct PendingWait {
-  uint64_t id = 0;
-  std::vector<std::string> keys;
-  Deadline deadline;
-};
+// A client that does not read its answers is dropped at this much: more than a client that reads
+// can have asked for.
+constexpr size_t kMaxUnsentBytes = size_t{kMaxStoreCallsInFlight + 1} * kMaxStoreFrameBytes;
 
 struct Connection {
-  explicit Connection(UniqueFd fd) : socket(std::move(fd)) {}
+  Connection(uint64_t number, UniqueFd fd) : id(number), socket(std::move(fd)) {}
 
-  bool Stranger() const { return !authenticated && !dropped; }
-
+  const uint64_t id;  // in order of arrival
   UniqueFd socket;
   bool authenticated = false;
   std::string client_nonce;
@@ -60,8 +57,8 @@ struct Connection {
   Deadline patience = Deadline::After(kPatience);
   FrameReader frames{kMaxHandshakeFrameBytes};
   std::string unsent;
-  std::list<PendingWait> waits;
-  bool dropped = false;
+  bool awaits_room = false;  // whether the poller tells when it can be written
+  bool dropped = false;      // to be forgotten at the end of this round
 };
 
 void CheckServerOptions(const StoreServerOptions& options) {
@@ -80,11 +77,16 @@ class StoreServer::Impl {
   explicit Impl(const StoreServerOptions& options)
       : token_(options.token),
         handshake_timeout_(options.handshake_timeout),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!wake_.valid()) throw ResourceExhaustedError("store: eventfd: " + ErrnoText(errno));
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        poller_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!wake_.valid() || !poller_.valid()) {
+      throw ResourceExhaustedError("store: eventfd or epoll_create1: " + ErrnoText(errno));
+    }
+    Poll(EPOLL_CTL_ADD, wake_.get(), kWakeId, EPOLLIN);
     if (options.listen) {
       listener_ = ListenTcp(options.address, options.port);
       port_ = PortOf(listener_.get());
+      Poll(EPOLL_CTL_ADD, listener_.get(), kListenerId, EPOLLIN);
     }
     thread_ = std::thread([this] { Run(); });
   }
@@ -112,63 +114,96 @@ class StoreServer::Impl {
     }
   }
 
+  // What the poller reports instead of a connection's number.
+  static constexpr uint64_t kWakeId = 0;
+  static constexpr uint64_t kListenerId = 1;
+  static constexpr uint64_t kFirstConnectionId = 2;
+
   void Run() {
+    epoll_event events[256];
     while (!stopping_.load()) {
-      std::vector<pollfd> entries = PollEntries();
-      poll(entries.data(), entries.size(), NextDeadline().RemainingPollMilliseconds());
-      size_t next = 0;
-      const bool adopting = entries[next++].revents != 0;
-      const bool accepting = entries[next++].revents != 0;
-      for (const auto& connection : connections_) {
-        const int16_t events = entries[next++].revents;
-        if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) ReadRequests(*connection);
-        if ((events & POLLOUT) != 0) Flush(*connection);
-      }
-      // Only now, because the entries above correspond to the connections as they were.
-      if (adopting) TakeAdopted();
-      if (accepting) AcceptStrangers();
-      ExpireWaits();
-      connections_.remove_if([](const auto& c) { return c->dropped; });
+      WatchListener();
+      const int count = epoll_wait(poller_.get(), events, std::size(events),
+                                   NextDeadline().RemainingPollMilliseconds());
+      for (int i = 0; i < count; ++i) HandleEvent(events[i].data.u64, events[i].events);
+      Expire();
+      ForgetDropped();
     }
   }
 
-  std::vector<pollfd> PollEntries() const {
-    std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
-    const bool accepting = accept_again_.Expired() && HasRoom();
-    entries.push_back({accepting ? listener_.get() : -1, POLLIN, 0});  // poll skips negative ones
-    for (const auto& connection : connections_) {
-      const int16_t events = connection->unsent.empty() ? POLLIN : POLLIN | POLLOUT;
-      entries.push_back({connection->socket.get(), events, 0});
+  void ForgetDropped() {
+    for (const uint64_t id : dropped_) {
+      waits_.Forget(id);
+      const auto it = connections_.find(id);
+      // Closing is not enough while a child that is being started still holds the descriptor.
+      epoll_ctl(poller_.get(), EPOLL_CTL_DEL, it->second->socket.get(), nullptr);
+      connections_.erase(it);
     }
-    return entries;
+    dropped_.clear();
   }
 
-  int Strangers() const {
-    return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
-                                          [](const auto& c) { return c->Stranger(); }));
+  void HandleEvent(uint64_t id, uint32_t events) {
+    if (id == kWakeId) return TakeAdopted();
+    if (id == kListenerId) return AcceptStrangers();
+    const auto it = connections_.find(id);
+    if (it == connections_.end()) return;
+    Connection& connection = *it->second;
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadRequests(connection);
+    if ((events & EPOLLOUT) != 0) Flush(connection);
   }
 
-  // Null when there is none. Connections are in order of arrival.
-  Connection* OldestStranger() const {
-    for (const auto& connection : connections_) {
-      if (connection->Stranger()) return connection.get();
+  void Poll(int operation, int fd, uint64_t id, uint32_t events) {
+    epoll_event event = {};
+    event.events = events;
+    event.data.u64 = id;
+    if (epoll_ctl(poller_.get(), operation, fd, &event) != 0) {
+      throw ResourceExhaustedError("store: epoll_ctl: " + ErrnoText(errno));
     }
-    return nullptr;
+  }
+
+  // Strangers that there is no room for wait in the kernel.
+  void WatchListener() {
+    if (!listener_.valid()) return;
+    const bool watch = accept_again_.Expired() && HasRoom();
+    if (watch == watching_listener_) return;
+    watching_listener_ = watch;
+    Poll(EPOLL_CTL_MOD, listener_.get(), kListenerId, watch ? uint32_t{EPOLLIN} : 0);
   }
 
   bool HasRoom() const {
-    return Strangers() < kMaxStoreStrangers || OldestStranger()->patience.Expired();
+    return strangers_.size() < static_cast<size_t>(kMaxStoreStrangers) ||
+           strangers_.begin()->second->patience.Expired();
   }
 
   Deadline NextDeadline() const {
-    Deadline next;
-    if (!accept_again_.Expired()) next = accept_again_;
-    if (!HasRoom()) next = std::min(next, OldestStranger()->patience);
-    for (const auto& connection : connections_) {
-      if (connection->Stranger()) next = std::min(next, connection->handshake_deadline);
-      for (const PendingWait& wait : connection->waits) next = std::min(next, wait.deadline);
+    Deadline next = waits_.NextDeadline();
+    if (!accept_again_.Expired()) next = std::min(next, accept_again_);
+    // The one that came first is the first to be late.
+    if (!strangers_.empty()) {
+      const Connection& oldest = *strangers_.begin()->second;
+      next = std::min(next, oldest.handshake_deadline);
+      if (!HasRoom()) next = std::min(next, oldest.patience);
     }
     return next;
+  }
+
+  Connection* Add(UniqueFd fd) {
+    auto connection = std::make_unique<Connection>(next_id_++, std::move(fd));
+    try {
+      Poll(EPOLL_CTL_ADD, connection->socket.get(), connection->id, EPOLLIN);
+    } catch (const Error&) {
+      return nullptr;  // the kernel has no memory for it: the client tries again
+    }
+    Connection* const added = connection.get();
+    connections_.emplace(added->id, std::move(connection));
+    return added;
+  }
+
+  void Drop(Connection& connection) {
+    if (connection.dropped) return;
+    connection.dropped = true;
+    strangers_.erase(connection.id);
+    dropped_.push_back(connection.id);
   }
 
   void TakeAdopted() {
@@ -177,8 +212,7 @@ class StoreServer::Impl {
     }
     std::lock_guard<std::mutex> lock(mutex_);
     for (UniqueFd& fd : adopted_) {
-      connections_.push_back(std::make_unique<Connection>(std::move(fd)));
-      Trust(*connections_.back());
+      if (Connection* connection = Add(std::move(fd))) Trust(*connection);
     }
     adopted_.clear();
   }
@@ -192,23 +226,29 @@ class StoreServer::Impl {
         }
         return;
       }
-      if (Strangers() >= kMaxStoreStrangers) OldestStranger()->dropped = true;
+      if (strangers_.size() >= static_cast<size_t>(kMaxStoreStrangers)) {
+        Drop(*strangers_.begin()->second);
+      }
       SetKeepAlive(fd.get());
-      connections_.push_back(std::make_unique<Connection>(std::move(fd)));
-      connections_.back()->handshake_deadline = Deadline::After(handshake_timeout_);
+      Connection* connection = Add(std::move(fd));
+      if (connection == nullptr) continue;
+      connection->handshake_deadline = Deadline::After(handshake_timeout_);
+      strangers_.emplace(connection->id, connection);
     }
   }
 
-  static void Trust(Connection& connection) {
+  void Trust(Connection& connection) {
     connection.authenticated = true;
     connection.frames.set_max_frame_bytes(kMaxStoreFrameBytes);
+    strangers_.erase(connection.id);
   }
 
   void ReadRequests(Connection& connection) {
-    if (!connection.frames.ReadFrom(connection.socket.get())) connection.dropped = true;
+    if (connection.dropped) return;
+    if (!connection.frames.ReadFrom(connection.socket.get())) Drop(connection);
     StoreRequest request;
     while (!connection.dropped && connection.frames.Next(&request)) Handle(connection, request);
-    if (connection.frames.broken()) connection.dropped = true;
+    if (connection.frames.broken()) Drop(connection);
   }
 
   void Handle(Connection& connection, const StoreRequest& request) {
@@ -234,8 +274,7 @@ class StoreServer::Impl {
       return Answer(connection, *response);
     }
     if (request.operation() != StoreRequest::PROVE || connection.server_nonce.empty()) {
-      connection.dropped = true;
-      return;
+      return Drop(connection);
     }
     const std::string& theirs = connection.client_nonce;
     const std::string& ours = connection.server_nonce;
@@ -246,7 +285,7 @@ class StoreServer::Impl {
     }
     response->set_code(static_cast<int32_t>(absl::StatusCode::kInvalidArgument));
     Answer(connection, *response);
-    connection.dropped = true;
+    Drop(connection);
   }
 
   // False when the answer comes later.
@@ -260,11 +299,11 @@ class StoreServer::Impl {
       case StoreRequest::SET:
         CheckStoreValue(keys[0], request.value());
         values_[keys[0]] = request.value();
-        AnswerWaits();
+        AnswerWaits(keys[0]);
         return true;
       case StoreRequest::ADD:
         response->set_number(AddToStoreValue(values_, keys[0], request.delta()));
-        AnswerWaits();
+        AnswerWaits(keys[0]);
         return true;
       case StoreRequest::DELETE:
         response->set_number(values_.erase(keys[0]) > 0 ? 1 : 0);
@@ -278,46 +317,35 @@ class StoreServer::Impl {
 
   bool ExecuteWait(Connection& connection, const StoreRequest& request,
                    const std::vector<std::string>& keys, StoreResponse* response) {
-    if (MissingKeys(values_, keys).empty()) {
-      if (keys.size() == 1) response->set_value(values_[keys[0]]);
-      return true;
-    }
     const Deadline deadline = request.timeout_ms() < 0
                                   ? Deadline::Infinite()
                                   : Deadline::After(absl::Milliseconds(request.timeout_ms()));
-    connection.waits.push_back({request.id(), keys, deadline});
-    return false;
+    if (waits_.Add({connection.id, request.id(), keys, deadline}, values_)) return false;
+    if (keys.size() == 1) response->set_value(values_[keys[0]]);
+    return true;
   }
 
-  // Answers the waits whose keys are all there now.
-  void AnswerWaits() {
-    for (const auto& connection : connections_) {
-      connection->waits.remove_if([&](const PendingWait& wait) {
-        if (!MissingKeys(values_, wait.keys).empty()) return false;
-        StoreResponse response;
-        response.set_id(wait.id);
-        if (wait.keys.size() == 1) response.set_value(values_[wait.keys[0]]);
-        Answer(*connection, response);
-        return true;
-      });
-    }
+  // Those that `key` was the last one missing for.
+  void AnswerWaits(const std::string& key) {
+    waits_.KeyArrived(key, values_, [this](const StoreWait& wait) {
+      StoreResponse response;
+      response.set_id(wait.request);
+      if (wait.keys.size() == 1) response.set_value(values_[wait.keys[0]]);
+      Answer(*connections_.at(wait.connection), response);
+    });
   }
 
-  void ExpireWaits() {
-    for (const auto& connection : connections_) {
-      if (connection->Stranger() && connection->handshake_deadline.Expired()) {
-        connection->dropped = true;
-      }
-      connection->waits.remove_if([&](const PendingWait& wait) {
-        if (!wait.deadline.Expired()) return false;
-        StoreResponse response;
-        response.set_id(wait.id);
-        response.set_code(static_cast<int32_t>(absl::StatusCode::kDeadlineExceeded));
-        for (const std::string& key : MissingKeys(values_, wait.keys)) response.add_missing(key);
-        Answer(*connection, response);
-        return true;
-      });
+  void Expire() {
+    while (!strangers_.empty() && strangers_.begin()->second->handshake_deadline.Expired()) {
+      Drop(*strangers_.begin()->second);
     }
+    waits_.Expire([this](const StoreWait& wait) {
+      StoreResponse response;
+      response.set_id(wait.request);
+      response.set_code(static_cast<int32_t>(absl::StatusCode::kDeadlineExceeded));
+      for (const std::string& key : MissingKeys(values_, wait.keys)) response.add_missing(key);
+      Answer(*connections_.at(wait.connection), response);
+    });
   }
 
   void Answer(Connection& connection, const StoreResponse& response) {
@@ -332,18 +360,29 @@ class StoreServer::Impl {
                                     Deadline::After(absl::ZeroDuration()), &done);
     connection.unsent.erase(0, done);
     if (result == IoResult::kClosed || connection.unsent.size() > kMaxUnsentBytes) {
-      connection.dropped = true;
+      return Drop(connection);
     }
+    const bool awaits_room = !connection.unsent.empty();
+    if (awaits_room == connection.awaits_room) return;
+    connection.awaits_room = awaits_room;
+    Poll(EPOLL_CTL_MOD, connection.socket.get(), connection.id,
+         awaits_room ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
 
   const std::string token_;
   const absl::Duration handshake_timeout_;
   UniqueFd wake_;
+  UniqueFd poller_;
   UniqueFd listener_;
+  bool watching_listener_ = true;
   int port_ = 0;
   Deadline accept_again_ = Deadline::After(absl::ZeroDuration());
   StoreValues values_;
-  std::list<std::unique_ptr<Connection>> connections_;
+  StoreWaits waits_;
+  uint64_t next_id_ = kFirstConnectionId;
+  std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
+  std::map<uint64_t, Connection*> strangers_;  // those that have proved nothing yet
+  std::vector<uint64_t> dropped_;
 
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;

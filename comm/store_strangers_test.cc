@@ -254,7 +254,8 @@ TEST(StoreStrangers, GarbageFromAClientIsDropped) {
   StoreRequest get;
   get.set_operation(StoreRequest::WAIT);
   get.add_keys("big");
-  for (int i = 0; i < 20; ++i) SendAll(deaf.get(), EncodeFrame(get), In(20));
+  for (int i = 0; i < 2 * kMaxStoreCallsInFlight; ++i)
+    SendAll(deaf.get(), EncodeFrame(get), In(20));
   EXPECT_TRUE(Ends(deaf));
   ExpectGoesOn(job);
 }

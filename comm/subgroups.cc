@@ -38,11 +38,9 @@ std::shared_ptr<Communicator> Split(Communicator& parent, int color, int key) {
   }
   if (color == kNoColor) return nullptr;
   std::sort(members.begin(), members.end());
-  const auto me = std::find_if(members.begin(), members.end(),
-                               [&](const auto& member) { return member.second == parent.rank(); });
-  return parent.MakeSubgroup(absl::StrCat(number, ".", color),
-                             static_cast<int>(me - members.begin()),
-                             static_cast<int>(members.size()));
+  std::vector<int> ranks;
+  for (const auto& [order, rank] : members) ranks.push_back(rank);
+  return parent.MakeSubgroup(absl::StrCat(number, ".", color), ranks);
 }
 
 std::shared_ptr<Communicator> Subgroup(Communicator& parent, const std::vector<int>& ranks) {

@@ -4,6 +4,7 @@
 #include "lockstep/comm/work.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -79,6 +80,22 @@ std::optional<Error> ErrorOf(const Call& call) {
   }
 }
 
+// Counts this thread while it is blocked. `count` may be null.
+class BlockedThread {
+ public:
+  explicit BlockedThread(std::atomic<int>* count) : count_(count) {
+    if (count_ != nullptr) count_->fetch_add(1, std::memory_order_relaxed);
+  }
+  ~BlockedThread() {
+    if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_relaxed);
+  }
+  BlockedThread(const BlockedThread&) = delete;
+  BlockedThread& operator=(const BlockedThread&) = delete;
+
+ private:
+  std::atomic<int>* const count_;
+};
+
 }  // namespace
 
 Work Work::All(std::vector<Work> works) {
@@ -107,6 +124,7 @@ void PendingWork::Wait(Deadline deadline) {
   std::vector<Tensor> released;  // Freed after the lock: a storage's release may take its time.
   std::unique_lock<std::mutex> lock(mutex_);
   const auto is_completed = [this] { return is_completed_; };
+  const BlockedThread blocked(is_completed_ ? nullptr : waiting_.get());
   if (deadline.IsInfinite()) {
     completed_.wait(lock, is_completed);
   } else if (!completed_.wait_until(lock, deadline.ToTimePoint(), is_completed)) {

@@ -14,6 +14,7 @@
 #ifndef LOCKSTEP_COMM_WORK_H_
 #define LOCKSTEP_COMM_WORK_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -86,9 +87,10 @@ class Work {
 class PendingWork final : public WorkState {
  public:
   // `buffers` are kept until the work is waited for (or its last handle goes). `signature` is for
-  // messages.
-  PendingWork(std::vector<Tensor> buffers, const Signature& signature)
-      : buffers_(std::move(buffers)), signature_(signature) {}
+  // messages. `waiting`, if given, counts the threads that are blocked in Wait().
+  PendingWork(std::vector<Tensor> buffers, const Signature& signature,
+              std::shared_ptr<std::atomic<int>> waiting = nullptr)
+      : buffers_(std::move(buffers)), signature_(signature), waiting_(std::move(waiting)) {}
 
   void Wait(Deadline deadline) override;
   bool IsCompleted() const override;
@@ -106,6 +108,7 @@ class PendingWork final : public WorkState {
   std::vector<Tensor> buffers_;
   std::vector<CompletionCallback> callbacks_;
   const Signature signature_;
+  const std::shared_ptr<std::atomic<int>> waiting_;
 };
 
 }  // namespace lockstep::comm

@@ -39,6 +39,8 @@
 #include "lockstep/profile/profiler.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
+#include "lockstep/strategies/local_sgd/local_sgd.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -133,7 +135,10 @@ class Trainer {
     model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
     ApplyCheckpointing();  // before DDP, which would take its trial passes for steps
     if (config.strategy == "ddp") {
-      ddp_.emplace(model_, world_);
+      ddp_.emplace(model_, world_, DdpOptions());
+      if (config.local_sgd_period > 0) {
+        local_sgd_.emplace(*ddp_, strategies::LocalSgdOptions{.period = config.local_sgd_period});
+      }
     }
     const NamedTensors parameters = model_->NamedParameters();
     optimizer_ = std::make_unique<optim::AdamW>(Groups(parameters, config.lr));
@@ -205,13 +210,21 @@ class Trainer {
     return *std::move(batch);
   }
 
+  strategies::DistributedDataParallelOptions DdpOptions() const {
+    return {.bucket_cap_bytes = config_.bucket_cap_mb << 20,
+            .find_unused_parameters = config_.find_unused_parameters,
+            .static_graph = config_.static_graph,
+            .gradient_as_bucket_view = config_.gradient_as_bucket_view,
+            .communication_hook = strategies::ParseCommunicationHook(config_.comm_hook)};
+  }
+
   amp::TrainingStepOptions StepOptions() {
     amp::TrainingStepOptions options{.optimizers = {{optimizer_.get(), schedule_.get()}},
                                      .module = model_.get(),
                                      .autocast = autocast_,
                                      .scaler = scaler_.get(),
                                      .clip_norm = kClipNorm,
-                                     .micro_batches = config_.micro_batches,
+                                     .micro_batches = config_.PassesPerStep(),
                                      .group = world_};
     if (ddp_) {
       options.no_sync = [this] {
@@ -235,9 +248,10 @@ class Trainer {
 
   StepOutcome Step() {
     std::vector<NamedTensors> batches;
-    for (int64_t i = 0; i < config_.micro_batches; ++i) batches.push_back(NextBatch());
+    for (int64_t i = 0; i < config_.PassesPerStep(); ++i) batches.push_back(NextBatch());
     const amp::StepReport report = RunStep(batches);
     ++step_;
+    if (local_sgd_) local_sgd_->AfterStep();
     StepOutcome outcome;
     outcome.loss = report.loss;
     if (!report.stepped) outcome.skipped = report.ToString();
@@ -252,6 +266,8 @@ class Trainer {
   }
 
   amp::StepReport RunStep(const std::vector<NamedTensors>& batches) {
+    std::unique_ptr<strategies::DistributedDataParallel::NoSync> local;
+    if (local_sgd_) local = local_sgd_->BackwardScope();
     try {
       return training_->Run([&](int64_t i) {
         const NamedTensors& batch = batches[static_cast<size_t>(i)];
@@ -284,6 +300,7 @@ class Trainer {
 
   // Mean loss over the first rows that are held out, the same rows for every number of ranks.
   double Validate() {
+    if (local_sgd_) local_sgd_->Average();
     const autograd::NoGradScope no_grad;
     std::optional<amp::Autocast> autocast;
     if (autocast_) autocast.emplace(*autocast_);
@@ -303,7 +320,9 @@ class Trainer {
     return total.Item<double>() / static_cast<double>(rows);
   }
 
-  double TokensPerStep() const { return static_cast<double>(config_.batch * config_.block); }
+  double TokensPerStep() const {
+    return static_cast<double>(config_.batch * config_.accumulate * config_.block);
+  }
 
   StepReport Report(double loss) const {
     return {.step = step_,
@@ -315,6 +334,7 @@ class Trainer {
 
   // Rank 0 writes; all ranks learn whether it could, so that they end together.
   void Save() {
+    if (local_sgd_) local_sgd_->Average();
     std::optional<Error> failure;
     if (first_) {
       try {
@@ -387,8 +407,15 @@ class Trainer {
     if (config_.micro_batches > 1) {
       absl::StrAppend(&text, ", ", config_.micro_batches, " micro-batches");
     }
+    if (config_.accumulate > 1) {
+      absl::StrAppend(&text, ", ", config_.accumulate, " batches a step");
+    }
     if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
     if (config_.offload_activations) absl::StrAppend(&text, ", activations on the host");
+    if (config_.comm_hook != "none") absl::StrAppend(&text, ", gradients ", config_.comm_hook);
+    if (config_.local_sgd_period > 0) {
+      absl::StrAppend(&text, ", parameters averaged every ", config_.local_sgd_period, " steps");
+    }
     return text;
   }
 
@@ -468,6 +495,7 @@ class Trainer {
   std::shared_ptr<models::Gpt2> model_;
   std::string checkpointing_;  // what of the model is recomputed, in words
   std::optional<strategies::DistributedDataParallel> ddp_;
+  std::optional<strategies::LocalSgd> local_sgd_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
   std::unique_ptr<amp::GradScaler> scaler_;  // null: gradients are not scaled

@@ -19,15 +19,15 @@
 namespace lockstep::comm::gloo {
 namespace {
 
-// Of a collective's pieces. Transfers set the highest bit.
-uint64_t SlotOf(int64_t sequence) { return static_cast<uint64_t>(sequence) + 1; }
+// The first of the two of a collective. Those of transfers have the highest bit.
+uint64_t SlotOf(int64_t sequence) { return 2 * static_cast<uint64_t>(sequence); }
 
 }  // namespace
 
 GlooCommunicator::GlooCommunicator(const ProcessGroupOptions& options, GroupParts parts)
-    : QueuedCommunicator(options.rank, options.world_size, options.group_name, options.timeout),
-      options_(options),
-      parts_(std::move(parts)) {}
+    : QueuedCommunicator(options, parts.key), parts_(std::move(parts)) {
+  StartQueue();
+}
 
 GlooCommunicator::~GlooCommunicator() {
   parts_.control->Stop();
@@ -43,14 +43,9 @@ RefPtr<Storage> GlooCommunicator::Allocate(int64_t bytes, MemoryCategory categor
   return Empty({bytes}, {DType::kUInt8, {}}).storage();
 }
 
-std::shared_ptr<Communicator> GlooCommunicator::MakeSubgroup(const std::string& name, int rank,
-                                                             int size) {
-  ProcessGroupOptions options = options_;
-  options.local_world_size = std::max(options.local_world_size, options.world_size);
-  options.group_name = absl::StrCat(group_name(), "/", name);
-  options.rank = rank;
-  options.world_size = size;
-  return MakeGlooCommunicator(options, absl::StrCat(parts_.key, "/", name));
+std::shared_ptr<Communicator> GlooCommunicator::MakeSubgroup(const std::string& name,
+                                                             const std::vector<int>& ranks) {
+  return MakeGlooCommunicator(SubgroupOptions(name, ranks), SubgroupKey(name));
 }
 
 void GlooCommunicator::Abort(absl::string_view reason) {

@@ -53,6 +53,13 @@ std::shared_ptr<Communicator> MakeLocalGroup(const ProcessGroupOptions& options,
   local.master_address = local.token = local.rendezvous = local.bind_address = "";
   local.master_port = 0;
   local.host_grouping = HostGrouping::kAutomatic;
+  local.serve_store = true;
+  local.world_ranks.clear();
+  for (const int rank : placement.mine()) {
+    local.world_ranks.push_back(
+        options.world_ranks.empty() ? rank : options.world_ranks[static_cast<size_t>(rank)]);
+  }
+  local.flight_recorder = {};  // the group of all hosts records the calls
   local.timeout = deadline.Remaining();
   return InitProcessGroup(local);
 }

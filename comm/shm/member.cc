@@ -46,6 +46,7 @@ void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration 
   signature_ = signature;
   timeout_ = timeout;
   deadline_ = Deadline::After(timeout);
+  since_ns_ = MonotonicNanoseconds();
   slot_ = static_cast<int>(sequence & 1);
   Post& post = my_post();
   post.sequence = sequence;
@@ -140,9 +141,27 @@ void Member::CheckPeers(uint32_t step) {
     if (!gone.empty() && !Reached(peer, step)) FailAndThrow(absl::StatusCode::kUnavailable, gone);
     missing.push_back(peer);
   }
-  if (!deadline_.Expired() || missing.empty()) return;
-  FailAndThrow(absl::StatusCode::kDeadlineExceeded,
-               MissingText(missing, posting_ ? "call" : "finish", CallOf(rank_), timeout_));
+  if (missing.empty()) return;
+  const bool expired = deadline_.Expired();
+  if (waits_ != nullptr && (expired || waits_->IsDue(since_ns_, timeout_))) {
+    waits_->Tell({CurrentWait(missing)});
+  }
+  if (!expired) return;
+  // Others may have come, or told of an error, while the store was asked.
+  const std::string diagnosis = waits_ == nullptr ? "" : waits_->Diagnose(CurrentWait(missing));
+  FailAndThrow(
+      absl::StatusCode::kDeadlineExceeded,
+      absl::StrCat(MissingText(missing, posting_ ? "call" : "finish", CallOf(rank_), timeout_),
+                   diagnosis));
+}
+
+WaitBoard::Wait Member::CurrentWait(std::vector<int> missing) const {
+  return {.signature = signature_,
+          .counts = counts(rank_),
+          .number = sequence_,
+          .since_ns = since_ns_,
+          .timeout = timeout_,
+          .missing = std::move(missing)};
 }
 
 std::string Member::GoneText(int peer) {

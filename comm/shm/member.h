@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -27,6 +28,7 @@
 #include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/signature.h"
+#include "lockstep/comm/wait_board.h"
 
 namespace lockstep::comm::shm {
 
@@ -46,6 +48,9 @@ class Member {
  public:
   // `liveness` may be null: peers then only leave in order.
   Member(ControlBlock control, int rank, std::string group_name, Liveness* liveness, bool may_spin);
+
+  // Told of long waits; outlives the waiting. Null: nobody is.
+  void set_waits(WaitBoard* waits) { waits_ = waits; }
 
   int rank() const { return rank_; }
   int size() const { return control_.size(); }
@@ -97,6 +102,8 @@ class Member {
   int64_t steps() const { return steps_told_.load(std::memory_order_relaxed); }
 
  private:
+  // What the collective waits for.
+  WaitBoard::Wait CurrentWait(std::vector<int> missing) const;
   bool Reached(int peer, uint32_t step) const;
   void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
   void Sleep(int peer, uint32_t step);
@@ -124,6 +131,8 @@ class Member {
   Signature signature_;
   absl::Duration timeout_;
   Deadline deadline_;
+  int64_t since_ns_ = 0;
+  WaitBoard* waits_ = nullptr;
 };
 
 }  // namespace lockstep::comm::shm

@@ -3,23 +3,26 @@
 
 #include "lockstep/comm/shm/shm_communicator.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 namespace lockstep::comm::shm {
 
 ShmCommunicator::ShmCommunicator(const ProcessGroupOptions& options, GroupParts parts)
-    : QueuedCommunicator(options.rank, options.world_size, options.group_name, options.timeout),
-      options_(options),
+    : QueuedCommunicator(options, parts.key),
       parts_(std::move(parts)),
       algorithms_(parts_.member.get(), parts_.memory.get()),
       transfers_(
-          std::make_unique<Transfers>(parts_.member.get(), parts_.memory.get(), parts_.may_spin)) {}
+          std::make_unique<Transfers>(parts_.member.get(), parts_.memory.get(), parts_.may_spin)) {
+  parts_.member->set_waits(&collective_waits());
+  transfers_->set_waits(&transfer_waits());
+  StartQueue();
+}
 
 ShmCommunicator::~ShmCommunicator() {
   parts_.member->Stop();
@@ -33,15 +36,9 @@ RefPtr<Storage> ShmCommunicator::Allocate(int64_t bytes, MemoryCategory category
   return parts_.memory->Allocate(bytes, category);
 }
 
-std::shared_ptr<Communicator> ShmCommunicator::MakeSubgroup(const std::string& name, int rank,
-                                                            int size) {
-  ProcessGroupOptions options = options_;
-  // The processors are shared with the ranks outside too.
-  options.local_world_size = std::max(options.local_world_size, options.world_size);
-  options.group_name = absl::StrCat(group_name(), "/", name);
-  options.rank = rank;
-  options.world_size = size;
-  return MakeShmCommunicator(options, absl::StrCat(parts_.key, "/", name));
+std::shared_ptr<Communicator> ShmCommunicator::MakeSubgroup(const std::string& name,
+                                                            const std::vector<int>& ranks) {
+  return MakeShmCommunicator(SubgroupOptions(name, ranks), SubgroupKey(name));
 }
 
 void ShmCommunicator::Abort(absl::string_view reason) {

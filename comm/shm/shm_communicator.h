@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -44,7 +45,8 @@ class ShmCommunicator final : public QueuedCommunicator {
   ~ShmCommunicator() override;
 
   RefPtr<Storage> Allocate(int64_t bytes, MemoryCategory category) override;
-  std::shared_ptr<Communicator> MakeSubgroup(const std::string& name, int rank, int size) override;
+  std::shared_ptr<Communicator> MakeSubgroup(const std::string& name,
+                                             const std::vector<int>& ranks) override;
   void Abort(absl::string_view reason) override;
   Traffic traffic() const override;
   absl::string_view backend() const override { return "shm"; }
@@ -57,7 +59,6 @@ class ShmCommunicator final : public QueuedCommunicator {
   void Fail(absl::StatusCode code, absl::string_view text) override;
 
  private:
-  const ProcessGroupOptions options_;  // keeps the store: rank 0 may be serving it
   GroupParts parts_;
   Algorithms algorithms_;
   std::unique_ptr<Transfers> transfers_;

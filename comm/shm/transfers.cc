@@ -78,9 +78,7 @@ bool Transfers::PostSends(int peer) {
   bool moved = false;
   while (lane.posted < lane.pending.size()) {
     Pending& send = lane.pending[lane.posted];
-    if (!send.deadline.has_value() && lane.posted == 0) {
-      send.deadline = Deadline::After(send.timeout);
-    }
+    if (lane.posted == 0) SetDeadline(send);
     if (!PostFragment(peer, lane, send)) break;
     moved = true;
     if (send.posted) ++lane.posted;
@@ -145,7 +143,7 @@ bool Transfers::ReceiveFrom(int peer, Finished* finished) {
       if (!lane.pending.empty()) receive = &lane.pending.front();
     }
     if (receive == nullptr) return moved;
-    if (!receive->deadline.has_value()) receive->deadline = Deadline::After(receive->timeout);
+    SetDeadline(*receive);
     if (channel.posted.load(std::memory_order_acquire) == lane.count) return moved;
     TakeFragment(peer, *receive);
     // A sender that has given up fails the group before its caller touches the memory again.
@@ -213,6 +211,7 @@ void Transfers::Run() {
       FailAll(InternalError(error.what()), &finished);
       pending = false;
     }
+    if (waits_ != nullptr && member_.Failed()) waits_->Clear(/*failed=*/true);
     for (auto& [done, error] : finished) done(std::move(error));
     if (member_.Stopped()) return;
     if (!moved) Sleep(seen, pending);
@@ -233,41 +232,69 @@ bool Transfers::Progress(Finished* finished) {
 }
 
 bool Transfers::CheckPending() {
-  std::lock_guard<std::mutex> lock(mutex_);
   bool pending = false;
-  for (int peer = 0; peer < member_.size(); ++peer) {
-    for (const bool sends : {true, false}) {
-      Lane& lane = (sends ? sends_ : receives_)[static_cast<size_t>(peer)];
-      if (lane.pending.empty()) continue;
-      pending = true;
-      CheckLane(peer, sends, lane);
+  std::optional<Verdict> verdict;
+  std::vector<WaitBoard::Wait> long_waits;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (int peer = 0; peer < member_.size() && !verdict.has_value(); ++peer) {
+      for (const bool sends : {true, false}) {
+        Lane& lane = (sends ? sends_ : receives_)[static_cast<size_t>(peer)];
+        if (lane.pending.empty()) continue;
+        pending = true;
+        if (!verdict.has_value()) verdict = CheckLane(peer, sends, lane);
+        const Pending& oldest = lane.pending.front();
+        if (waits_ != nullptr && waits_->IsDue(oldest.since_ns, oldest.timeout)) {
+          long_waits.push_back(WaitOf(oldest));
+        }
+      }
     }
   }
-  return pending;
+  if (waits_ != nullptr) waits_->Tell(long_waits);
+  if (!verdict.has_value()) return pending;
+  const bool late = verdict->code == absl::StatusCode::kDeadlineExceeded;
+  if (late && waits_ != nullptr) verdict->text += waits_->Diagnose(verdict->wait);
+  member_.Fail(verdict->code, verdict->text);
+  member_.ThrowFailure();
 }
 
-void Transfers::CheckLane(int peer, bool sends, Lane& lane) {
+void Transfers::SetDeadline(Pending& oldest) {
+  if (oldest.deadline.has_value()) return;
+  oldest.deadline = Deadline::After(oldest.timeout);
+  oldest.since_ns = MonotonicNanoseconds();
+}
+
+WaitBoard::Wait Transfers::WaitOf(const Pending& pending) {
+  return {.signature = pending.signature,
+          .counts = {},
+          .number = pending.number,
+          .since_ns = pending.since_ns,
+          .timeout = pending.timeout,
+          .missing = {pending.signature.peer}};
+}
+
+std::optional<Transfers::Verdict> Transfers::CheckLane(int peer, bool sends, Lane& lane) {
   Pending& oldest = lane.pending.front();
-  if (!oldest.deadline.has_value()) oldest.deadline = Deadline::After(oldest.timeout);
+  SetDeadline(oldest);
   const std::string gone = member_.GoneText(peer);
   const bool late = oldest.deadline->Expired();
-  if (gone.empty() && !late) return;
+  if (gone.empty() && !late) return std::nullopt;
   // It may have come, and only then gone: the next round sees what it has left.
   const Channel& channel = sends ? member_.control().channel(member_.rank(), peer)
                                  : member_.control().channel(peer, member_.rank());
   const bool came =
       sends ? oldest.posted && channel.taken.load(std::memory_order_acquire) == oldest.end
             : channel.posted.load(std::memory_order_acquire) != lane.count;
-  if (came) return member_.Ring(member_.rank());
-  if (!gone.empty()) {
-    member_.Fail(absl::StatusCode::kUnavailable, gone);
-  } else {
-    const bool begun = !sends && oldest.bytes_moved > 0;
-    member_.Fail(absl::StatusCode::kDeadlineExceeded,
-                 MissingTransferText(oldest.number, member_.rank(), oldest.signature,
-                                     begun ? "finish" : "call", oldest.timeout));
+  if (came) {
+    member_.Ring(member_.rank());
+    return std::nullopt;
   }
-  member_.ThrowFailure();
+  if (!gone.empty()) return Verdict{absl::StatusCode::kUnavailable, gone, {}};
+  const bool begun = !sends && oldest.bytes_moved > 0;
+  return Verdict{absl::StatusCode::kDeadlineExceeded,
+                 MissingTransferText(oldest.number, member_.rank(), oldest.signature,
+                                     begun ? "finish" : "call", oldest.timeout),
+                 WaitOf(oldest)};
 }
 
 void Transfers::FailAll(const Error& error, Finished* finished) {

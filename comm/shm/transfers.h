@@ -23,12 +23,14 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/shm/member.h"
 #include "lockstep/comm/shm/peer_memory.h"
 #include "lockstep/comm/signature.h"
+#include "lockstep/comm/wait_board.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::comm::shm {
@@ -42,6 +44,9 @@ class Transfers {
   Transfers(Member* member, PeerMemory* memory, bool may_spin);
   // REQUIRES member.Stopped(). What is pending fails.
   ~Transfers();
+
+  // Told of long waits; outlives this. Null: nobody is. Before the first Start.
+  void set_waits(WaitBoard* waits) { waits_ = waits; }
 
   // Starts a Send or Recv of a row-major tensor.
   void Start(const Signature& signature, Tensor tensor, absl::Duration timeout, Done done);
@@ -59,6 +64,7 @@ class Transfers {
     int64_t number = 0;  // of its pair and direction
     // Absent: others are before it.
     std::optional<Deadline> deadline;
+    int64_t since_ns = 0;  // when it became the oldest
     int64_t bytes_moved = 0;
     // Of a send: all of it is in the channel, which counts `end` when it has been taken.
     bool posted = false;
@@ -83,9 +89,18 @@ class Transfers {
 
   void Run();
   bool Progress(Finished* finished);
-  // Throws when a peer of what is pending is gone, or late. False: nothing is pending.
+  // Tells of waits that are long, and throws when a peer of what is pending is gone, or late.
+  // False: nothing is pending.
   bool CheckPending();
-  void CheckLane(int peer, bool sends, Lane& lane);
+  // Why the lane's oldest transfer has to fail.
+  struct Verdict {
+    absl::StatusCode code;
+    std::string text;
+    WaitBoard::Wait wait;
+  };
+  std::optional<Verdict> CheckLane(int peer, bool sends, Lane& lane);
+  static WaitBoard::Wait WaitOf(const Pending& pending);
+  static void SetDeadline(Pending& oldest);
   void FailAll(const Error& error, Finished* finished);
   void Sleep(uint32_t seen, bool pending);
   std::string Where(const Pending& pending) const;
@@ -93,6 +108,7 @@ class Transfers {
   Member& member_;
   PeerMemory& memory_;
   const bool may_spin_;
+  WaitBoard* waits_ = nullptr;
   std::atomic<int64_t> fragments_sent_{0};
   std::atomic<int64_t> bytes_received_{0};
 
