@@ -81,7 +81,7 @@ void TcpCollectives::ReduceMyPart(Pieces& pieces, Sent* sent, const char* whole,
                                   ChunkDone done) {
   const int64_t begin = ends[At(me_)];
   const int64_t bytes = BytesOf(ends, me_);
-  char* const scratch = Scratch(std::min(bytes, kWindow * kChunkBytes) * (size() - 1));
+  char* const scratch = Scratch(kWindow * std::min(bytes, kChunkBytes) * (size() - 1));
   const auto theirs = [&](int peer, int64_t chunk) {
     const int64_t slot = kWindow * (peer < me_ ? peer : peer - 1) + chunk % kWindow;
     return scratch + slot * std::min(bytes, kChunkBytes);
