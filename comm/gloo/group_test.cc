@@ -3,8 +3,11 @@
 
 // What is gloo's own: who sends what over TCP, and which options make which group.
 
-#include <algorithm>
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
@@ -175,6 +179,38 @@ void BindElsewhere(RankContext& context) {
 
 TEST(OptionsTest, AnAddressOfAnotherHost) {
   ExpectAllOk(Spawn(2, BindElsewhere, {.mode = SpawnMode::kThreads}));
+}
+
+// A rank that stops without a word: nothing closes its connections.
+void StopSilently(RankContext& context) {
+  const auto comm = MakeTestGroup(context, absl::Seconds(60));
+  const Tensor x = Empty({50000});
+  comm->AllReduce(x).Wait();
+  comm->Barrier().Wait();
+  if (context.rank == 2) {
+    context.store->Set("pid", absl::StrCat(getpid()), Deadline());
+    raise(SIGSTOP);
+    return;
+  }
+  const int pid = std::stoi(context.store->Get("pid", Deadline::After(absl::Seconds(30))));
+  const Stopwatch watch;
+  RequireError(absl::StatusCode::kUnavailable,
+               {"rank 2 does not answer (no sign of life for 1s)", "collective 2"},
+               [&] { comm->AllReduce(x).Wait(); });
+  const double seconds = watch.ElapsedSeconds();
+  std::printf("silence was noticed after %.3f s (promised: about 1 s)\n", seconds);
+  Require(seconds < 10, "the silence was noticed too late");
+  context.store->Set(absl::StrCat("seen/", context.rank), "", Deadline());
+  if (context.rank != 0) return;
+  context.store->Wait({"seen/1"}, Deadline::After(absl::Seconds(30)));
+  kill(pid, SIGKILL);
+}
+
+TEST(SilenceTest, IsNoticedByItsLackOfSigns) {
+  const SpawnResult result = Spawn(3, StopSilently, {.argument = "backend=gloo hosts=0,1,1"});
+  EXPECT_EQ(result.ranks[2].signal, SIGKILL);
+  EXPECT_TRUE(result.ranks[0].ok()) << result.ranks[0].ToString();
+  EXPECT_TRUE(result.ranks[1].ok()) << result.ranks[1].ToString();
 }
 
 }  // namespace
