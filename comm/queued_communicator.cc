@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -67,10 +69,150 @@ WaitBoard::Options WaitOptions(const ProcessGroupOptions& options,
           .blocked = std::move(blocked)};
 }
 
-// How often an idle rank looks whether its peers have failed the group.
+// How often an idle communication thread looks whether the peers have failed the group, and for a
+// collective that was begun and that nobody waits for.
 constexpr std::chrono::milliseconds kIdleSlice(250);
 
 }  // namespace
+
+// The tasks, and who runs them: one thread at a time.
+class QueuedCommunicator::Queue final : public WorkRunner {
+ public:
+  explicit Queue(QueuedCommunicator* owner) : owner_(*owner) {}
+
+  // Numbers the task, begins it if it is the only one and can be begun, and wakes the communication
+  // thread otherwise.
+  void Push(Task task) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    task.sequence = next_sequence_++;
+    owner_.RecordIssued(&task);
+    // One that is observed runs where all communication is drawn: on the communication thread.
+    const bool alone = tasks_.empty() && !running_ && !stopping_ && task.observer == nullptr;
+    task.begun = alone && owner_.BeginCollective(task.collective, task.sequence);
+    const bool begun = task.begun;
+    if (begun) owner_.recorder_.Started(task.ticket);
+    tasks_.push_back(std::move(task));
+    lock.unlock();
+    if (!begun) changed_.notify_one();
+  }
+
+  int64_t next_sequence() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return next_sequence_;
+  }
+
+  // The communication thread.
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    state_ = CurrentThreadState();
+    for (;;) {
+      AwaitTask(lock);
+      if (tasks_.empty()) return;  // stopping: what was queued has failed
+      RunFirst(lock);
+    }
+  }
+
+  // Returns when no thread is in RunTransfersHere.
+  void Stop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    stopping_ = true;
+    changed_.notify_one();
+    attendants_left_.wait(lock, [this] { return attendants_ == 0; });
+  }
+
+  void RunTransfersHere(const PendingWork& work) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    // One that is observed is drawn with the thread of the transfers.
+    if (stopping_ || !state_.has_value() || CurrentThreadState().observer != nullptr) return;
+    ++attendants_;
+    lock.unlock();
+    {
+      const ScopedThreadState scope(*state_);
+      owner_.AttendTransfers([&work] { return work.HasCompleted(); });
+    }
+    lock.lock();
+    if (--attendants_ == 0) attendants_left_.notify_all();
+  }
+
+  void RunHere(const PendingWork& work) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!IsFirst(work) || stopping_) return;
+    if (!state_.has_value() || tasks_.front().observer != nullptr) return Hurry();
+    const ScopedThreadState scope(*state_);
+    RunFirst(lock);
+    if (stopping_ || !tasks_.empty()) changed_.notify_one();
+  }
+
+  void RunSoon(const PendingWork& work) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (IsFirst(work)) Hurry();
+  }
+
+ private:
+  void Hurry() {
+    if (hurried_ || !tasks_.front().begun) return;  // the communication thread knows
+    hurried_ = true;
+    changed_.notify_one();
+  }
+
+  bool IsFirst(const PendingWork& work) const {
+    return !running_ && !tasks_.empty() && tasks_.front().work.get() == &work;
+  }
+
+  void RunFirst(std::unique_lock<std::mutex>& lock) {
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    running_ = true;
+    hurried_ = false;
+    lock.unlock();
+    owner_.RunTask(task);
+    task = Task();  // buffers go before the lock is taken
+    lock.lock();
+    running_ = false;
+  }
+
+  // Whether there is something for the communication thread.
+  bool HasTask() const {
+    if (running_) return false;
+    if (tasks_.empty()) return stopping_;
+    return stopping_ || hurried_ || tasks_.size() > 1 || !tasks_.front().begun;
+  }
+
+  void AwaitTask(std::unique_lock<std::mutex>& lock) {
+    int64_t left_alone = -1;  // begun at the end of the last slice
+    while (!changed_.wait_for(lock, kIdleSlice, [this] { return HasTask(); })) {
+      if (!running_ && !tasks_.empty()) {
+        if (tasks_.front().sequence == left_alone) return;
+        left_alone = tasks_.front().sequence;
+      }
+      lock.unlock();
+      owner_.WriteIfFailed();
+      lock.lock();
+    }
+  }
+
+  QueuedCommunicator& owner_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  int64_t next_sequence_ = 0;
+  bool running_ = false;
+  bool hurried_ = false;  // the first one is wanted though it was begun
+  bool stopping_ = false;
+  int attendants_ = 0;  // threads in RunTransfersHere
+  std::condition_variable attendants_left_;
+  std::optional<ThreadState> state_;  // the communication thread's, constant once there
+};
+
+class QueuedCommunicator::TransferRunner final : public WorkRunner {
+ public:
+  explicit TransferRunner(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+  void RunHere(const PendingWork& work) override { queue_->RunTransfersHere(work); }
+  void RunSoon(const PendingWork& /*work*/) override {}  // their thread is at it
+
+ private:
+  const std::shared_ptr<Queue> queue_;
+};
 
 QueuedCommunicator::QueuedCommunicator(const ProcessGroupOptions& options, std::string key)
     : Communicator(options.rank, options.world_size, options.group_name, options.timeout),
@@ -84,7 +226,9 @@ QueuedCommunicator::QueuedCommunicator(const ProcessGroupOptions& options, std::
                 options.flight_recorder),
       blocked_(std::make_shared<std::atomic<int>>(0)),
       collective_waits_(WaitOptions(options, blocked_)),
-      transfer_waits_(WaitOptions(options, blocked_)) {}
+      transfer_waits_(WaitOptions(options, blocked_)),
+      queue_(std::make_shared<Queue>(this)),
+      transfer_runner_(std::make_shared<TransferRunner>(queue_)) {}
 
 QueuedCommunicator::~QueuedCommunicator() = default;
 
@@ -107,15 +251,11 @@ std::string QueuedCommunicator::SubgroupKey(const std::string& name) const {
 }
 
 void QueuedCommunicator::StartQueue() {
-  thread_ = std::thread([this] { RunQueue(); });
+  thread_ = std::thread([this] { queue_->Run(); });
 }
 
 void QueuedCommunicator::StopQueue() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-    changed_.notify_one();
-  }
+  queue_->Stop();
   thread_.join();
   WriteIfFailed();
 }
@@ -134,10 +274,7 @@ void QueuedCommunicator::CheckAllocation(int64_t bytes) const {
   }
 }
 
-int64_t QueuedCommunicator::sequence() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return next_sequence_;
-}
+int64_t QueuedCommunicator::sequence() const { return queue_->next_sequence(); }
 
 void QueuedCommunicator::CheckDevice(absl::string_view call, const Tensor& tensor) const {
   const DeviceType type = tensor.device().type;
@@ -184,7 +321,10 @@ Work QueuedCommunicator::Issue(Collective collective) {
   }
   Task task;
   MakeRowMajor(&collective, &task.unpack_to);
-  task.work = std::make_shared<PendingWork>(std::move(buffers), collective.signature, blocked_);
+  std::shared_ptr<WorkRunner> runner = queue_;
+  if (collective.signature.peer >= 0) runner = transfer_runner_;
+  task.work = std::make_shared<PendingWork>(std::move(buffers), collective.signature, blocked_,
+                                            std::move(runner));
   task.collective = std::move(collective);
   task.observer = CurrentThreadState().observer;
   const std::shared_ptr<PendingWork> work = task.work;
@@ -192,13 +332,13 @@ Work QueuedCommunicator::Issue(Collective collective) {
     IssueTransfer(std::move(task));
     return Work(work);
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  task.sequence = next_sequence_++;
-  task.ticket = recorder_.Issued(task.collective.signature, task.collective.counts, task.sequence,
-                                 LargestBytes(task.collective));
-  queue_.push_back(std::move(task));
-  changed_.notify_one();
+  queue_->Push(std::move(task));
   return Work(work);
+}
+
+void QueuedCommunicator::RecordIssued(Task* task) {
+  task->ticket = recorder_.Issued(task->collective.signature, task->collective.counts,
+                                  task->sequence, LargestBytes(task->collective));
 }
 
 void QueuedCommunicator::IssueTransfer(Task task) {
@@ -222,31 +362,6 @@ void QueuedCommunicator::IssueTransfer(Task task) {
   StartTransfer(signature, tensor, timeout, done);
 }
 
-void QueuedCommunicator::RunQueue() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    AwaitTask(lock);
-    if (queue_.empty()) return;  // stopping: what was queued has failed
-    Task task = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    RunTask(task);
-    task = Task();  // buffers go before the lock is taken
-    lock.lock();
-  }
-}
-
-void QueuedCommunicator::AwaitTask(std::unique_lock<std::mutex>& lock) {
-  const auto has_work = [this] { return stopping_ || !queue_.empty(); };
-  while (recorder_.writes() && !recorder_.has_error()) {
-    if (changed_.wait_for(lock, kIdleSlice, has_work)) return;
-    lock.unlock();
-    WriteIfFailed();
-    lock.lock();
-  }
-  changed_.wait(lock, has_work);
-}
-
 void QueuedCommunicator::WriteIfFailed() {
   if (!recorder_.writes() || recorder_.has_error()) return;
   try {
@@ -259,7 +374,7 @@ void QueuedCommunicator::WriteIfFailed() {
 
 void QueuedCommunicator::RunTask(Task& task) {
   const int64_t start_ns = task.observer ? MonotonicNanoseconds() : 0;
-  recorder_.Started(task.ticket);
+  if (!task.begun) recorder_.Started(task.ticket);
   std::optional<Error> error = TryCollective(task);
   if (task.observer) {
     task.observer->OnSpan({SpanKind::kCommunication, CollectiveName(task.collective.signature.op),

@@ -24,17 +24,15 @@
 #define LOCKSTEP_COMM_QUEUED_COMMUNICATOR_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -88,12 +86,22 @@ class QueuedCommunicator : public Communicator {
 
   // What a backend does. Tensors are row-major, and stay so until the work is complete.
   //
-  // On the communication thread, one at a time, in order. Throws Error; what it throws, but for
-  // Aborted, is then given to Fail().
+  // One at a time, in order; on the communication thread or one that waits, always under the
+  // communication thread's thread state. Throws Error; what it throws, but for Aborted, is then
+  // given to Fail().
   virtual void RunCollective(const Collective& collective, int64_t sequence) = 0;
+  // On the thread that issues it, when no other collective is pending. Must not block. True: the
+  // peers can complete theirs whatever this rank does; RunCollective, called later, does the rest.
+  // False: nothing has been done.
+  virtual bool BeginCollective(const Collective& /*collective*/, int64_t /*sequence*/) {
+    return false;
+  }
   // Starts a Send (`tensor` is read) or a Recv (written), on the thread that issues it.
   virtual void StartTransfer(const Signature& signature, const Tensor& tensor,
                              absl::Duration timeout, TransferDone done) = 0;
+  // Called by a thread that waits for a transfer, until `complete`. May move data and complete
+  // transfers on it, and return at any time. Ends soon after RunCollective has been made to throw.
+  virtual void AttendTransfers(absl::FunctionRef<bool()> /*complete*/) {}
   // Throws the group's error, if it has one. Any thread.
   virtual void ThrowIfFailed() const = 0;
   // Puts the group into the error state, unless it is in it, and tells the peers. Any thread.
@@ -114,17 +122,18 @@ class QueuedCommunicator : public Communicator {
     std::shared_ptr<PendingWork> work;
     std::shared_ptr<SpanObserver> observer;  // of the thread that issued it; may be null
     int64_t ticket = 0;                      // of the flight recorder
+    bool begun = false;                      // by BeginCollective
   };
+  class Queue;
+  class TransferRunner;
 
   std::string Where(const Collective& collective, int64_t sequence) const;
   void ThrowIfFailedFor(const Collective& collective);
-  void RunQueue();
+  void RecordIssued(Task* task);
   void RunTask(Task& task);
   // What went wrong, if anything.
   std::optional<Error> TryCollective(const Task& task);
   void IssueTransfer(Task task);
-  // Waits for work. Looks meanwhile whether the group has failed, if that is to be written.
-  void AwaitTask(std::unique_lock<std::mutex>& lock);
   // Writes the flight record if the group has an error, though this rank may have met none.
   void WriteIfFailed();
 
@@ -135,11 +144,9 @@ class QueuedCommunicator : public Communicator {
   WaitBoard collective_waits_;
   WaitBoard transfer_waits_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> queue_;
-  int64_t next_sequence_ = 0;
-  bool stopping_ = false;
+  // Works hold them too.
+  std::shared_ptr<Queue> queue_;
+  std::shared_ptr<TransferRunner> transfer_runner_;
   std::thread thread_;
 };
 

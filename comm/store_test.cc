@@ -146,6 +146,11 @@ TEST_P(StoreTest, RefusesBadArguments) {
   const auto a = NewClient();
   a->Set("text", "abc", In(5));
   ErrorOf(absl::StatusCode::kFailedPrecondition, [&] { a->Add("text", 1, In(5)); });
+  // The message quotes the key, which may be any bytes.
+  const std::string binary("\xff\xfe\0k", 4);
+  a->Set(binary, "abc", In(5));
+  EXPECT_TRUE(absl::StrContains(
+      ErrorOf(absl::StatusCode::kFailedPrecondition, [&] { a->Add(binary, 1, In(5)); }), binary));
   a->Set("big", absl::StrCat(INT64_MAX), In(5));
   ErrorOf(absl::StatusCode::kOutOfRange, [&] { a->Add("big", 1, In(5)); });
   ErrorOf(absl::StatusCode::kInvalidArgument, [&] { a->Set("", "v", In(5)); });

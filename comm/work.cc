@@ -125,6 +125,16 @@ void PendingWork::Wait(Deadline deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto is_completed = [this] { return is_completed_; };
   const BlockedThread blocked(is_completed_ ? nullptr : waiting_.get());
+  if (!is_completed_ && runner_ != nullptr) {
+    lock.unlock();
+    // Once run here it ends at the collective's own deadline only.
+    if (deadline.IsInfinite()) {
+      runner_->RunHere(*this);
+    } else {
+      runner_->RunSoon(*this);
+    }
+    lock.lock();
+  }
   if (deadline.IsInfinite()) {
     completed_.wait(lock, is_completed);
   } else if (!completed_.wait_until(lock, deadline.ToTimePoint(), is_completed)) {
@@ -137,15 +147,25 @@ void PendingWork::Wait(Deadline deadline) {
   if (error_.has_value()) throw Error(*error_);  // constant since completion
 }
 
-bool PendingWork::IsCompleted() const {
+bool PendingWork::HasCompleted() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return is_completed_;
+}
+
+bool PendingWork::IsCompleted() const {
+  if (HasCompleted()) return true;
+  if (runner_ != nullptr) runner_->RunSoon(*this);
+  return false;
 }
 
 void PendingWork::OnComplete(CompletionCallback callback) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_completed_) return callbacks_.push_back(std::move(callback));
+    if (!is_completed_) callbacks_.push_back(std::move(callback));
+  }
+  if (callback == nullptr) {
+    if (runner_ != nullptr) runner_->RunSoon(*this);
+    return;
   }
   callback(error_.has_value() ? &*error_ : nullptr);
 }

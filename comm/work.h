@@ -66,12 +66,12 @@ class Work {
   bool IsCompleted() const { return !state_ || state_->IsCompleted(); }
 
   // Calls `callback` once, when the result is there or the work has failed: on the thread that
-  // completes it (the group's communication thread, or that of its transfers), in the order of the
-  // calls of OnComplete, before any Wait() returns; at once on this thread if the work is complete.
-  // The group's later collectives wait for it: it must be short, may issue collectives, and must
-  // neither wait for works of the same group nor drop the last handle of its communicator. What it
-  // throws on another thread becomes the work's error, if it has none, and is thrown by Wait(); the
-  // group is not affected.
+  // completes it (the group's communication thread, that of its transfers, or one that waits for
+  // the work), in the order of the calls of OnComplete, before any Wait() returns; at once on this
+  // thread if the work is complete. The group's later collectives wait for it: it must be short,
+  // may issue collectives, and must neither wait for works of the same group nor drop the last
+  // handle of its communicator. What it throws on another thread becomes the work's error, if it
+  // has none, and is thrown by Wait(); the group is not affected.
   void OnComplete(CompletionCallback callback) const;
 
   // A work that is complete when this one is and then `next` has run, under the rules of
@@ -83,19 +83,39 @@ class Work {
   std::shared_ptr<WorkState> state_;
 };
 
-// The state that CPU backends use: completed once, by their communication thread.
+class PendingWork;
+
+// Who completes pending works, told of what is wanted of them. Thread-safe; not called under a
+// lock.
+class WorkRunner {
+ public:
+  virtual ~WorkRunner() = default;
+  // The calling thread is about to sleep until `work` is complete: it may complete it itself.
+  virtual void RunHere(const PendingWork& work) = 0;
+  // Somebody asks for `work`, or has put a callback on it, without waiting as above.
+  virtual void RunSoon(const PendingWork& work) = 0;
+};
+
+// The state that CPU backends use: completed once, by their communication thread or by one that
+// waits.
 class PendingWork final : public WorkState {
  public:
   // `buffers` are kept until the work is waited for (or its last handle goes). `signature` is for
   // messages. `waiting`, if given, counts the threads that are blocked in Wait().
   PendingWork(std::vector<Tensor> buffers, const Signature& signature,
-              std::shared_ptr<std::atomic<int>> waiting = nullptr)
-      : buffers_(std::move(buffers)), signature_(signature), waiting_(std::move(waiting)) {}
+              std::shared_ptr<std::atomic<int>> waiting = nullptr,
+              std::shared_ptr<WorkRunner> runner = nullptr)
+      : buffers_(std::move(buffers)),
+        signature_(signature),
+        waiting_(std::move(waiting)),
+        runner_(std::move(runner)) {}
 
   void Wait(Deadline deadline) override;
   bool IsCompleted() const override;
   void OnComplete(CompletionCallback callback) override;
 
+  // The same as IsCompleted, for the runner: asks for nothing.
+  bool HasCompleted() const;
   // Called once; nullopt for success. An Error and not an exception_ptr: each Wait() throws an
   // exception object of its own, so that none is shared between threads. Runs the callbacks.
   void Complete(std::optional<Error> error);
@@ -109,6 +129,7 @@ class PendingWork final : public WorkState {
   std::vector<CompletionCallback> callbacks_;
   const Signature signature_;
   const std::shared_ptr<std::atomic<int>> waiting_;
+  const std::shared_ptr<WorkRunner> runner_;
 };
 
 }  // namespace lockstep::comm

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -85,6 +86,7 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("block", self.block);
   visit("strategy", self.strategy);
   visit("ranks", self.ranks);
+  visit("devices", self.devices);
   visit("threads_per_rank", self.threads_per_rank);
   visit("steps", self.steps);
   visit("batch", self.batch);
@@ -101,6 +103,7 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("gradient_as_bucket_view", self.gradient_as_bucket_view);
   visit("comm_hook", self.comm_hook);
   visit("local_sgd_period", self.local_sgd_period);
+  visit("staleness", self.staleness);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
@@ -122,10 +125,16 @@ void TrainConfig::Resolve() {
   Require(width % heads == 0, "width", width,
           absl::StrCat("must be a multiple of --heads=", heads));
 
-  Require(strategy == "single" || strategy == "ddp", "strategy", strategy, "give single or ddp");
+  Require(strategy == "single" || strategy == "ddp" || strategy == "dp", "strategy", strategy,
+          "give single, ddp or dp");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
-  Require(strategy != "single" || ranks == 1, "strategy", strategy,
+  Require(strategy == "ddp" || ranks == 1, "strategy", strategy,
           absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
+  Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
+  Require(strategy == "dp" || devices == 1, "devices", devices,
+          "is for --strategy=dp; a rank has one");
+  Require(strategy != "dp" || !offload_activations, "offload_activations", "true",
+          "makes the devices of --strategy=dp wait for each other; use --strategy=ddp");
   Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
           "give a count >= 1, or 0 for the processors divided by the ranks");
   Require(steps >= 1, "steps", steps, "give a count >= 1");
@@ -167,6 +176,15 @@ void TrainConfig::Resolve() {
   ddp_only(!gradient_as_bucket_view, "gradient_as_bucket_view", gradient_as_bucket_view);
   ddp_only(comm_hook == "none", "comm_hook", comm_hook);
   ddp_only(local_sgd_period == 0, "local_sgd_period", local_sgd_period);
+  ddp_only(staleness == 0, "staleness", staleness);
+  Require(staleness >= 0 && staleness <= 16, "staleness", staleness, "give 0 (none) to 16 steps");
+  Require(staleness == 0 || (!static_graph && !gradient_as_bucket_view && local_sgd_period == 0 &&
+                             (comm_hook == "none" || comm_hook == "noop")),
+          "staleness", staleness,
+          "does not go with --static_graph, --gradient_as_bucket_view, --local_sgd_period, or a "
+          "--comm_hook other than noop");
+  Require(staleness == 0 || !absl::EndsWith(amp, "fp16"), "staleness", staleness,
+          "does not go with a gradient scaler, whose scale changes between steps; use --amp=bf16");
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");
   Require(keep >= 1, "keep", keep, "give a number of states >= 1");

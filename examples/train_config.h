@@ -31,6 +31,7 @@ struct TrainConfig {
   // Training.
   std::string strategy = "ddp";
   int64_t ranks = 2;
+  int64_t devices = 1;           // of dp
   int64_t threads_per_rank = 0;  // 0: processors / ranks
   int64_t steps = 2200;
   int64_t batch = 12;         // rows of the whole step
@@ -47,6 +48,7 @@ struct TrainConfig {
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
   std::string comm_hook = "none";  // as strategies::ParseCommunicationHook takes it
+  int64_t staleness = 0;           // steps that averages arrive late
   int64_t local_sgd_period = 0;    // 0: gradients are averaged in every step
 
   // States.

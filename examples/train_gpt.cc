@@ -42,11 +42,14 @@ ABSL_FLAG(std::string, data, "/usr/include/c++",
           "Text to learn: a file, or a folder that is read recursively.");
 ABSL_FLAG(std::vector<std::string>, extensions, {},
           "With a folder: only files whose names end in one of these, e.g. .h,.cc. Empty: all.");
-ABSL_FLAG(std::string, strategy, "ddp",
-          "single (one rank) or ddp (DistributedDataParallel over shared memory).");
+ABSL_FLAG(
+    std::string, strategy, "ddp",
+    "single (one rank), ddp (DistributedDataParallel over shared memory) or dp (DataParallel: "
+    "one process, several devices).");
 ABSL_FLAG(int64_t, ranks, 0,
-          "Processes to train on. 0: 2 for ddp, 1 for single, or those that a launcher started.");
+          "Processes to train on. 0: 2 for ddp, 1 otherwise, or those that a launcher started.");
 ABSL_FLAG(std::string, backend, "", "How ranks exchange data: shm (on one host). Empty: shm.");
+ABSL_FLAG(int64_t, devices, 0, "Devices of dp, a thread each. 0: 2 for dp, 1 otherwise.");
 ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
 ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");
 ABSL_FLAG(int64_t, heads, 0, "Attention heads. 0: the model's.");
@@ -80,6 +83,9 @@ ABSL_FLAG(std::string, comm_hook, "none",
 ABSL_FLAG(int64_t, local_sgd_period, 0,
           "ddp: average the parameters after every this many steps, and before validations and "
           "states, instead of the gradients in each. 0: gradients.");
+ABSL_FLAG(
+    int64_t, staleness, 0,
+    "ddp: step by the averages of this many steps ago, which travel while later steps compute.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -103,6 +109,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "strategy",
                                       "ranks",
                                       "backend",
+                                      "devices",
                                       "model",
                                       "layers",
                                       "heads",
@@ -123,6 +130,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "gradient_as_bucket_view",
                                       "comm_hook",
                                       "local_sgd_period",
+                                      "staleness",
                                       "out",
                                       "resume",
                                       "save_every",
@@ -176,7 +184,9 @@ TrainConfig ConfigFromFlags() {
   config.strategy = absl::GetFlag(FLAGS_strategy);
   config.backend = absl::GetFlag(FLAGS_backend);
   config.ranks = absl::GetFlag(FLAGS_ranks);
-  if (config.ranks == 0) config.ranks = config.strategy == "single" ? 1 : 2;
+  if (config.ranks == 0) config.ranks = config.strategy == "ddp" ? 2 : 1;
+  config.devices = absl::GetFlag(FLAGS_devices);
+  if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
@@ -191,6 +201,7 @@ TrainConfig ConfigFromFlags() {
   config.gradient_as_bucket_view = absl::GetFlag(FLAGS_gradient_as_bucket_view);
   config.comm_hook = absl::GetFlag(FLAGS_comm_hook);
   config.local_sgd_period = absl::GetFlag(FLAGS_local_sgd_period);
+  config.staleness = absl::GetFlag(FLAGS_staleness);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -255,9 +266,10 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "extensions")) config.extensions = asked.extensions;
   if (Given(given, "strategy")) config.strategy = asked.strategy;
   if (Given(given, "ranks")) config.ranks = asked.ranks;
-  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy == "single") {
+  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy != "ddp") {
     config.ranks = 1;
   }
+  if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;
   if (Given(given, "threads_per_rank")) config.threads_per_rank = asked.threads_per_rank;
   if (Given(given, "amp")) config.amp = asked.amp;
   if (Given(given, "checkpoint")) config.checkpoint = asked.checkpoint;
@@ -270,6 +282,7 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
     config.gradient_as_bucket_view = asked.gradient_as_bucket_view;
   if (Given(given, "comm_hook")) config.comm_hook = asked.comm_hook;
   if (Given(given, "local_sgd_period")) config.local_sgd_period = asked.local_sgd_period;
+  if (Given(given, "staleness")) config.staleness = asked.staleness;
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;

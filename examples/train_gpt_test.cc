@@ -176,6 +176,7 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--extensions",
                            "--strategy",
                            "--ranks",
+                           "--devices",
                            "--model",
                            "--layers",
                            "--steps",
@@ -199,7 +200,8 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--find_unused_parameters",
                            "--gradient_as_bucket_view",
                            "--comm_hook",
-                           "--local_sgd_period"}) {
+                           "--local_sgd_period",
+                           "--staleness"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -245,6 +247,10 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--ranks=-1"},
       {"--data=text.txt", "--strategy=fsdp"},
       {"--data=text.txt", "--strategy=single", "--ranks=2"},
+      {"--data=text.txt", "--strategy=dp", "--ranks=2"},
+      {"--data=text.txt", "--strategy=dp", "--devices=9"},
+      {"--data=text.txt", "--strategy=dp", "--offload_activations"},
+      {"--data=text.txt", "--strategy=ddp", "--devices=2"},
       {"--data=text.txt", "--model=large"},
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
@@ -256,6 +262,9 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--comm_hook=fp8"},
       {"--data=text.txt", "--local_sgd_period=-1"},
       {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
+      {"--data=text.txt", "--staleness=17"},
+      {"--data=text.txt", "--staleness=1", "--amp=fp16"},
+      {"--data=text.txt", "--staleness=1", "--comm_hook=fp16"},
       {"--data=text.txt", "--strategy=single", "--comm_hook=fp16"},
       {"--data=text.txt", "--amp=bf8"},
       {"--data=text.txt", "--checkpoint=all"},
@@ -453,6 +462,7 @@ TEST(TrainGptTest, OptionsOfDataParallelTraining) {
   EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
   EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
+  EXPECT_FALSE(train({"--staleness=1", "--amp=bf16"}) == plain);
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {
@@ -516,6 +526,32 @@ TEST(TrainGptTest, OneRankAndThreeRanksTrainToo) {
   }
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_NEAR(losses[0], losses[2], 1e-3);
+}
+
+TEST(TrainGptTest, OneProcessWithSeveralDevicesTrainsAndResumes) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  std::vector<double> losses;
+  const auto train = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "--data=text.txt");
+    Process process(Tiny(arguments), folder);
+    ASSERT_EQ(process.Wait(), 0) << process.err();
+    double loss = 0;
+    EXPECT_TRUE(absl::SimpleAtod(Summary(process.out())["validation_loss"], &loss));
+    losses.push_back(loss);
+  };
+  train({"--steps=6", "--strategy=single"});
+  train({"--steps=6", "--strategy=dp", "--devices=1"});
+  train({"--steps=6", "--strategy=dp", "--devices=3", "--save_every=3", "--out=run"});
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_NEAR(losses[0], losses[2], 1e-3);
+  // From the middle again, also on other devices and on ranks.
+  train({"--resume=run/step-00000003", "--out=same"});
+  EXPECT_EQ(losses[2], losses[3]);
+  train({"--resume=run/step-00000003", "--out=two", "--devices=2"});
+  EXPECT_NEAR(losses[2], losses[4], 1e-3);
+  train({"--resume=run/step-00000003", "--out=ranks", "--strategy=ddp", "--ranks=2"});
+  EXPECT_NEAR(losses[2], losses[5], 1e-3);
 }
 
 }  // namespace

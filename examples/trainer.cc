@@ -38,12 +38,15 @@
 #include "lockstep/profile/machine_limits.h"
 #include "lockstep/profile/profiler.h"
 #include "lockstep/state/training_state.h"
+#include "lockstep/strategies/data_parallel/data_parallel.h"
+#include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "lockstep/strategies/local_sgd/local_sgd.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/tensor_tree.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
@@ -139,6 +142,9 @@ class Trainer {
       if (config.local_sgd_period > 0) {
         local_sgd_.emplace(*ddp_, strategies::LocalSgdOptions{.period = config.local_sgd_period});
       }
+    } else if (config.strategy == "dp") {
+      dp_.emplace(model_, strategies::DataParallelOptions{
+                              .devices = strategies::CpuDevices(static_cast<int>(config.devices))});
     }
     const NamedTensors parameters = model_->NamedParameters();
     optimizer_ = std::make_unique<optim::AdamW>(Groups(parameters, config.lr));
@@ -215,7 +221,8 @@ class Trainer {
             .find_unused_parameters = config_.find_unused_parameters,
             .static_graph = config_.static_graph,
             .gradient_as_bucket_view = config_.gradient_as_bucket_view,
-            .communication_hook = strategies::ParseCommunicationHook(config_.comm_hook)};
+            .communication_hook = strategies::ParseCommunicationHook(config_.comm_hook),
+            .staleness = config_.staleness};
   }
 
   amp::TrainingStepOptions StepOptions() {
@@ -235,8 +242,9 @@ class Trainer {
   }
 
   void ApplyCheckpointing() {
-    const Tensor ids = Zeros({config_.batch / config_.ranks / config_.micro_batches, config_.block},
-                             {.dtype = DType::kInt64});
+    const int64_t rows = config_.batch / config_.ranks / config_.micro_batches;
+    const int64_t on_a_device = (rows + config_.devices - 1) / config_.devices;
+    const Tensor ids = Zeros({on_a_device, config_.block}, {.dtype = DType::kInt64});
     checkpointing_ =
         checkpoint::ApplyCheckpointSetting(checkpoint::ParseCheckpointSetting(config_.checkpoint),
                                            checkpoint::UnitsOf(model_->transformer()->h()), [&] {
@@ -244,6 +252,15 @@ class Trainer {
                                              if (autocast_) autocast.emplace(*autocast_);
                                              return model_->Loss(ids, ids);
                                            });
+  }
+
+  // Mean over the rows of a batch.
+  Tensor Loss(const NamedTensors& batch) {
+    if (!dp_) return model_->Loss(batch.At("ids"), batch.At("targets"));
+    const auto on_replica = [this](const TensorTree& rows) {
+      return TensorTree(model_->Loss(rows.At("ids").tensor(), rows.At("targets").tensor()));
+    };
+    return dp_->MeanLoss(on_replica, TensorTree(batch));
   }
 
   StepOutcome Step() {
@@ -273,7 +290,7 @@ class Trainer {
         const NamedTensors& batch = batches[static_cast<size_t>(i)];
         std::optional<checkpoint::OffloadActivations> offload;
         if (config_.offload_activations) offload.emplace();
-        return model_->Loss(batch.At("ids"), batch.At("targets"));
+        return Loss(batch);
       });
     } catch (const Error& error) {
       if (error.code() != absl::StatusCode::kFailedPrecondition) throw;
@@ -312,7 +329,7 @@ class Trainer {
     double sum = 0;
     while (std::optional<NamedTensors> batch = loader.Next()) {
       const double count = static_cast<double>(batch->At("ids").size(0));
-      sum += count * model_->Loss(batch->At("ids"), batch->At("targets")).Item<double>();
+      sum += count * Loss(*batch).Item<double>();
     }
     model_->Train();
     Tensor total = FromVector<double>({sum}, {1});
@@ -413,6 +430,9 @@ class Trainer {
     if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
     if (config_.offload_activations) absl::StrAppend(&text, ", activations on the host");
     if (config_.comm_hook != "none") absl::StrAppend(&text, ", gradients ", config_.comm_hook);
+    if (config_.staleness > 0) {
+      absl::StrAppend(&text, ", averages of ", config_.staleness, " steps ago");
+    }
     if (config_.local_sgd_period > 0) {
       absl::StrAppend(&text, ", parameters averaged every ", config_.local_sgd_period, " steps");
     }
@@ -431,9 +451,11 @@ class Trainer {
         static_cast<long long>(config_.layers), static_cast<long long>(config_.heads),
         static_cast<long long>(config_.width), static_cast<long long>(config_.block),
         static_cast<long long>(model_->ParameterCount()));
-    std::printf("strategy: %s, %d rank%s of %d thread%s, backend %s\n", config_.strategy.c_str(),
+    std::printf("strategy: %s, %d rank%s of %d thread%s, %sbackend %s\n", config_.strategy.c_str(),
                 world_->size(), world_->size() == 1 ? "" : "s", IntraOpThreads(),
-                IntraOpThreads() == 1 ? "" : "s", std::string(world_->backend()).c_str());
+                IntraOpThreads() == 1 ? "" : "s",
+                dp_ ? absl::StrCat(config_.devices, " devices, ").c_str() : "",
+                std::string(world_->backend()).c_str());
     std::printf(
         "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g%s\n",
         static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
@@ -496,6 +518,7 @@ class Trainer {
   std::string checkpointing_;  // what of the model is recomputed, in words
   std::optional<strategies::DistributedDataParallel> ddp_;
   std::optional<strategies::LocalSgd> local_sgd_;
+  std::optional<strategies::DataParallel> dp_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
   std::unique_ptr<amp::GradScaler> scaler_;  // null: gradients are not scaled

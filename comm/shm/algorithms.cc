@@ -100,7 +100,7 @@ void Algorithms::Received(int peer, int64_t bytes) {
   if (peer != member_.rank()) bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void Algorithms::Start(const Collective& collective, int64_t sequence) {
+void Algorithms::Take(const Collective& collective) {
   signature_ = collective.signature;
   counts_ = collective.counts;
   item_ = ItemSize(signature_.dtype);
@@ -113,6 +113,18 @@ void Algorithms::Start(const Collective& collective, int64_t sequence) {
   if (collective.output.defined()) {
     output_ = static_cast<char*>(KernelRawData(collective.output));
   }
+}
+
+bool Algorithms::IsInlined() const {
+  // What the peers send to each other is in their posts.
+  if (signature_.uneven && signature_.op == CollectiveId::kAllToAll) return false;
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    if (InputCount(peer) * item_ > kInlineBytes) return false;
+  }
+  return true;
+}
+
+void Algorithms::Start(const Collective& collective, int64_t sequence) {
   member_.Begin(sequence, signature_, collective.timeout, counts_);
   const int64_t payload = InputCount(member_.rank()) * item_;
   member_.my_post().inlined = payload <= kInlineBytes;
@@ -179,8 +191,23 @@ void Algorithms::CheckResults() {
   }
 }
 
+bool Algorithms::Begin(const Collective& collective, int64_t sequence) {
+  Take(collective);
+  if (!IsInlined() || member_.injects_faults()) return false;
+  try {
+    Start(collective, sequence);
+  } catch (const Error&) {
+    return false;  // the group has failed: Run will say so
+  }
+  member_.PublishPost();
+  begun_ = sequence;
+  return true;
+}
+
 void Algorithms::Run(const Collective& collective, int64_t sequence) {
-  Start(collective, sequence);
+  Take(collective);
+  const bool begun = begun_ == sequence;
+  if (!begun) Start(collective, sequence);
   const bool shares = !member_.my_post().inlined;
   bool all_inlined = !shares;
   const auto release = absl::MakeCleanup([&] {
@@ -190,7 +217,8 @@ void Algorithms::Run(const Collective& collective, int64_t sequence) {
     if (shares) memory_.Share(collective, &member_.my_post(), member_.deadline());
     const std::optional<FaultKind> fault = member_.FaultAt(/*peer=*/-1, sequence);
     if (fault == FaultKind::kCorruptPayload) CorruptInput();
-    member_.MeetPosts(fault);
+    if (!begun) member_.PublishPost(fault);
+    member_.AwaitPosts(fault);
     CheckInlined();
     for (int peer = 0; peer < member_.size(); ++peer) {
       if (member_.post(peer).inlined) continue;

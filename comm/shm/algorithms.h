@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -30,13 +31,17 @@
 
 namespace lockstep::comm::shm {
 
-// One rank's part in collectives. Keeps scratch between them. Used by one thread.
+// One rank's part in collectives. Keeps scratch between them. Used by one thread at a time.
 class Algorithms {
  public:
   Algorithms(Member* member, PeerMemory* memory)
       : member_(*member), memory_(*memory), check_(member) {}
 
-  // Runs the collective `sequence`. Its tensors are row-major. Throws as Member does.
+  // Begins the collective `sequence` without waiting, if all that the peers need of this rank fits
+  // into the control block: they can complete theirs then. False: nothing has been done.
+  bool Begin(const Collective& collective, int64_t sequence);
+  // Runs the collective `sequence`, or the rest of it. Its tensors are row-major. Throws as Member
+  // does.
   void Run(const Collective& collective, int64_t sequence);
 
   // Copied or reduced from peers' memory, and written into it, so far. Any thread.
@@ -68,6 +73,9 @@ class Algorithms {
   int64_t InputCount(int peer) const;
   bool Reduces() const { return signature_.reduces; }
 
+  void Take(const Collective& collective);
+  // Whether every rank's input travels in the control block, as far as this rank can tell alone.
+  bool IsInlined() const;
   void Start(const Collective& collective, int64_t sequence);
   // Publishes checksums of what peers will read of the input, if payloads are verified.
   void SealInput();
@@ -119,6 +127,7 @@ class Algorithms {
   const char* input_ = nullptr;
   char* output_ = nullptr;
   absl::Span<const int64_t> counts_;  // of an uneven one
+  std::optional<int64_t> begun_;      // the collective that Run has to finish
 
   bool corrupted_ = false;
 

@@ -45,14 +45,21 @@ struct Post {
   uint64_t checksum = 0;       // header_checksum.h
 };
 
+// Who sleeps on a rank's bell (futex.h).
+inline constexpr uint32_t kBellOwner = 1;
+inline constexpr uint32_t kBellAttendant = 2;
+
 struct alignas(64) RankCell {
   // Steps taken since the group was made: posts and meetings. Written by the rank, with release.
   std::atomic<uint32_t> progress;
   std::atomic<uint32_t> sleepers;  // threads that sleep on `progress`
   std::atomic<uint32_t> left;      // 1: the rank has destroyed its communicator
-  // Counts whatever may concern this rank's transfers; they sleep on it.
+  // Counts whatever may concern this rank's transfers. Their thread sleeps on it. So do threads
+  // that wait for a transfer, the attendants: while there are any, only they are woken.
   std::atomic<uint32_t> bell;
   std::atomic<uint32_t> bell_sleepers;
+  std::atomic<uint32_t> attendants;
+  std::atomic<uint32_t> attendant_sleepers;
   // For the test of direct reads at construction: the address of a number, and the number.
   uint64_t probe_address;
   uint64_t probe_value;

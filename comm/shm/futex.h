@@ -12,11 +12,15 @@
 
 namespace lockstep::comm::shm {
 
+// Sleepers on one word may be of several kinds, a bit each; a waker names the kinds it means.
+inline constexpr uint32_t kAnySleeper = ~uint32_t{0};
+
 // Returns when somebody wakes the word, when it is not `expected`, after `at_most`, or for no
 // reason.
-void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected, absl::Duration at_most);
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected, absl::Duration at_most,
+               uint32_t kinds = kAnySleeper);
 
-void FutexWakeAll(const std::atomic<uint32_t>& word);
+void FutexWakeAll(const std::atomic<uint32_t>& word, uint32_t kinds = kAnySleeper);
 
 // For the body of a loop that spins.
 inline void SpinPause() {

@@ -68,14 +68,17 @@ absl::Span<const int64_t> Member::counts(int peer) const {
   return {control_.counts(peer, slot_), static_cast<size_t>(count)};
 }
 
-void Member::MeetPosts(std::optional<FaultKind> fault) {
+void Member::PublishPost(std::optional<FaultKind> fault) {
   posting_ = true;
   compared_.assign(static_cast<size_t>(size()), false);
-  if (PublishPost(fault)) {
+  if (SealPost(fault)) {
     Signal();
   } else {
     ++step_;
   }
+}
+
+void Member::AwaitPosts(std::optional<FaultKind> fault) {
   const uint32_t step = step_;
   for (int peer = 0; peer < size(); ++peer) {
     // A disagreement between those who have come is reported without waiting for the rest.
@@ -93,7 +96,7 @@ std::optional<FaultKind> Member::FaultAt(int peer, int64_t number) const {
   return faults_->At({group_name_, rank_, peer, number});
 }
 
-bool Member::PublishPost(std::optional<FaultKind> fault) {
+bool Member::SealPost(std::optional<FaultKind> fault) {
   Post& post = my_post();
   if (fault == FaultKind::kDuplicate) {
     post = control_.rank(rank_).posts[slot_ ^ 1];
@@ -312,7 +315,13 @@ void Member::Leave() {
 void Member::Ring(int peer) {
   RankCell& cell = control_.rank(peer);
   cell.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (cell.bell_sleepers.load(std::memory_order_seq_cst) != 0) FutexWakeAll(cell.bell);
+  if (cell.attendants.load(std::memory_order_seq_cst) != 0) {
+    if (cell.attendant_sleepers.load(std::memory_order_seq_cst) != 0) {
+      FutexWakeAll(cell.bell, kBellAttendant);
+    }
+  } else if (cell.bell_sleepers.load(std::memory_order_seq_cst) != 0) {
+    FutexWakeAll(cell.bell, kBellOwner);
+  }
 }
 
 void Member::WakeEverybody() {

@@ -41,7 +41,7 @@ class Liveness {
   virtual bool IsGone(int rank) = 0;
 };
 
-// Used by the communication thread, but for Fail, FailUnreachable, Failed, ThrowFailure, Stop,
+// Used by one thread at a time, but for Fail, FailUnreachable, Failed, ThrowFailure, Stop,
 // Stopped, Ring and GoneText, which any thread may call. Waiting throws DeadlineExceeded (naming
 // the ranks that are missing), Unavailable (naming a rank that died or left), Aborted (after Stop),
 // InvalidArgument (ranks disagree), or whatever another rank failed with; all but Stop put the
@@ -58,6 +58,7 @@ class Member {
   bool verifies_payload() const { return verifies_payload_; }
   // Outlives this; may be null.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
+  bool injects_faults() const { return faults_ != nullptr; }
   // What a test wants to go wrong with this rank's message `number`, to `peer` or as a collective.
   std::optional<FaultKind> FaultAt(int peer, int64_t number) const;
 
@@ -79,8 +80,15 @@ class Member {
   // Of an uneven collective: W counts, or 2 W for AllToAll.
   absl::Span<const int64_t> counts(int peer) const;
 
-  // Meets the peers with this rank's post, which `fault` keeps from them or changes.
-  void MeetPosts(std::optional<FaultKind> fault = std::nullopt);
+  // Publishes this rank's post, which `fault` keeps from the peers or changes. Peers need nothing
+  // further from a rank whose input is in it.
+  void PublishPost(std::optional<FaultKind> fault = std::nullopt);
+  // Until every rank has published its own.
+  void AwaitPosts(std::optional<FaultKind> fault = std::nullopt);
+  void MeetPosts() {
+    PublishPost();
+    AwaitPosts();
+  }
   // One step forward.
   void Signal();
   // Until every rank has (until `peer` has) come as far as this one.
@@ -125,8 +133,8 @@ class Member {
   void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
   void Sleep(int peer, uint32_t step);
   void CheckPeers(uint32_t step);
-  // Makes the post known. False: a fault says that it never is.
-  bool PublishPost(std::optional<FaultKind> fault);
+  // Makes the post ready to be read. False: a fault says that it never is.
+  bool SealPost(std::optional<FaultKind> fault);
   void CompareArrivedPosts(uint32_t step);
   // Waits until a peer has seen what is wrong with this rank's post.
   [[noreturn]] void AwaitFailure();

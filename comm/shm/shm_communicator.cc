@@ -55,9 +55,17 @@ void ShmCommunicator::RunCollective(const Collective& collective, int64_t sequen
   algorithms_.Run(collective, sequence);
 }
 
+bool ShmCommunicator::BeginCollective(const Collective& collective, int64_t sequence) {
+  return algorithms_.Begin(collective, sequence);
+}
+
 void ShmCommunicator::StartTransfer(const Signature& signature, const Tensor& tensor,
                                     absl::Duration timeout, TransferDone done) {
   transfers_->Start(signature, tensor, timeout, std::move(done));
+}
+
+void ShmCommunicator::AttendTransfers(absl::FunctionRef<bool()> complete) {
+  transfers_->Attend(complete);
 }
 
 void ShmCommunicator::ThrowIfFailed() const {

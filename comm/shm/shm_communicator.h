@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -53,8 +54,10 @@ class ShmCommunicator final : public QueuedCommunicator {
 
  protected:
   void RunCollective(const Collective& collective, int64_t sequence) override;
+  bool BeginCollective(const Collective& collective, int64_t sequence) override;
   void StartTransfer(const Signature& signature, const Tensor& tensor, absl::Duration timeout,
                      TransferDone done) override;
+  void AttendTransfers(absl::FunctionRef<bool()> complete) override;
   void ThrowIfFailed() const override;
   void Fail(absl::StatusCode code, absl::string_view text) override;
 

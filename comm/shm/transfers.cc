@@ -56,6 +56,7 @@ std::string Transfers::Where(const Pending& pending) const {
 void Transfers::Start(const Signature& signature, Tensor tensor, absl::Duration timeout,
                       Done done) {
   const bool sends = signature.op == CollectiveId::kSend;
+  const int64_t bytes = tensor.bytes();
   bool posted = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -70,7 +71,19 @@ void Transfers::Start(const Signature& signature, Tensor tensor, absl::Duration 
     lane.pending.push_back(std::move(pending));
     if (sends && !member_.Failed() && !member_.Stopped()) posted = PostSends(signature.peer);
   }
-  if (!posted) member_.Ring(member_.rank());
+  if (posted) return;
+  // A small message may be here already. If it is not, its sender will ring. To wake the thread for
+  // it would take longer than to look.
+  if (!sends && bytes <= kFragmentBytes) {
+    Finished finished;
+    std::unique_lock<std::mutex> driving(driving_, std::try_to_lock);
+    if (driving.owns_lock()) {
+      Look(signature.peer, &finished);
+      driving.unlock();
+      return Report(std::move(finished), 0);
+    }
+  }
+  member_.Ring(member_.rank());
 }
 
 // ---- Sending, under the lock ----
@@ -168,6 +181,7 @@ bool Transfers::ApplyFault(FaultKind fault, const Channel& channel, Lane& lane, 
 
 bool Transfers::FinishSends(int peer, Finished* finished) {
   Lane& lane = sends_[static_cast<size_t>(peer)];
+  if (lane.posted == 0) return false;  // the channel's memory may never have been used
   const Channel& channel = member_.control().channel(member_.rank(), peer);
   const uint32_t taken = channel.taken.load(std::memory_order_acquire);
   bool moved = false;
@@ -182,7 +196,7 @@ bool Transfers::FinishSends(int peer, Finished* finished) {
   return moved;
 }
 
-// ---- Receiving, on the thread ----
+// ---- Receiving, by the thread that drives ----
 
 bool Transfers::ReceiveFrom(int peer, Finished* finished) {
   Lane& lane = receives_[static_cast<size_t>(peer)];
@@ -259,38 +273,70 @@ void Transfers::FailDamaged(int peer, absl::string_view what, const Pending& rec
   member_.ThrowFailure();
 }
 
-// ---- The thread ----
+// ---- Who drives ----
 
 void Transfers::Run() {
   for (;;) {
-    const uint32_t seen =
-        member_.control().rank(member_.rank()).bell.load(std::memory_order_seq_cst);
+    const uint32_t seen = cell().bell.load(std::memory_order_seq_cst);
+    const bool stopped = member_.Stopped();
     Finished finished;
-    bool moved = false;
-    bool pending = true;
-    try {
-      moved = Progress(&finished);
-      if (member_.Stopped()) throw Destroyed();
-      if (member_.Failed()) member_.ThrowFailure();
-      if (!moved) pending = CheckPending();
-    } catch (const Error& error) {
-      if (error.code() != absl::StatusCode::kAborted) {
-        member_.Fail(error.code(), absl::StrCat("rank ", member_.rank(), ": ", error.message()));
-      }
-      // Peers may have made this rank's own leaving the group's error by now.
-      FailAll(member_.Stopped() ? Destroyed() : error, &finished);
-      pending = false;
-    } catch (const std::exception& error) {
-      member_.Fail(absl::StatusCode::kInternal,
-                   absl::StrCat("rank ", member_.rank(), ": ", error.what()));
-      FailAll(InternalError(error.what()), &finished);
-      pending = false;
-    }
-    if (waits_ != nullptr && member_.Failed()) waits_->Clear(/*failed=*/true);
-    for (auto& [done, error] : finished) done(std::move(error));
-    if (member_.Stopped()) return;
-    if (!moved) Sleep(seen, pending);
+    std::unique_lock<std::mutex> driving(driving_);
+    const Outcome outcome = Look(std::nullopt, &finished);
+    driving.unlock();
+    Report(std::move(finished), 0);
+    if (stopped) return;
+    if (!outcome.moved) Sleep(seen, outcome.pending, kBellOwner);
   }
+}
+
+void Transfers::Attend(absl::FunctionRef<bool()> complete) {
+  RankCell& bell = cell();
+  bell.attendants.fetch_add(1, std::memory_order_seq_cst);
+  uint32_t seen = 0;
+  do {
+    seen = bell.bell.load(std::memory_order_seq_cst);
+    Finished finished;
+    std::unique_lock<std::mutex> driving(driving_);
+    const Outcome outcome = Look(std::nullopt, &finished);
+    driving.unlock();
+    Report(std::move(finished), 1);
+    if (!outcome.moved && !complete()) Sleep(seen, /*pending=*/true, kBellAttendant);
+  } while (!complete());
+  bell.attendants.fetch_sub(1, std::memory_order_seq_cst);
+  // Those who rang since have not woken the thread.
+  if (bell.bell.load(std::memory_order_seq_cst) != seen) FutexWakeAll(bell.bell, kBellOwner);
+}
+
+void Transfers::Report(Finished finished, uint32_t attendants_here) {
+  if (finished.empty()) return;
+  for (auto& [done, error] : finished) done(std::move(error));
+  if (cell().attendants.load(std::memory_order_seq_cst) > attendants_here) {
+    member_.Ring(member_.rank());
+  }
+}
+
+Transfers::Outcome Transfers::Look(std::optional<int> only_from, Finished* finished) {
+  Outcome outcome = {.moved = false, .pending = true};
+  try {
+    outcome.moved = only_from.has_value() ? ReceiveFrom(*only_from, finished) : Progress(finished);
+    if (member_.Stopped()) throw Destroyed();
+    if (member_.Failed()) member_.ThrowFailure();
+    if (!outcome.moved && !only_from.has_value()) outcome.pending = CheckPending();
+  } catch (const Error& error) {
+    if (error.code() != absl::StatusCode::kAborted) {
+      member_.Fail(error.code(), absl::StrCat("rank ", member_.rank(), ": ", error.message()));
+    }
+    // Peers may have made this rank's own leaving the group's error by now.
+    FailAll(member_.Stopped() ? Destroyed() : error, finished);
+    outcome.pending = false;
+  } catch (const std::exception& error) {
+    member_.Fail(absl::StatusCode::kInternal,
+                 absl::StrCat("rank ", member_.rank(), ": ", error.what()));
+    FailAll(InternalError(error.what()), finished);
+    outcome.pending = false;
+  }
+  if (waits_ != nullptr && member_.Failed()) waits_->Clear(/*failed=*/true);
+  return outcome;
 }
 
 bool Transfers::Progress(Finished* finished) {
@@ -387,22 +433,24 @@ void Transfers::FailAll(const Error& error, Finished* finished) {
   }
 }
 
-void Transfers::Sleep(uint32_t seen, bool pending) {
-  RankCell& cell = member_.control().rank(member_.rank());
-  if (may_spin_ && pending) {
+void Transfers::Sleep(uint32_t seen, bool pending, uint32_t kind) {
+  RankCell& mine = cell();
+  const bool attends = kind == kBellAttendant;
+  if (may_spin_ && pending && (attends || mine.attendants.load() == 0)) {
     const int64_t end = MonotonicNanoseconds() + kSpinNanoseconds;
     do {
       for (int i = 0; i < 32; ++i) {
-        if (cell.bell.load(std::memory_order_acquire) != seen) return;
+        if (mine.bell.load(std::memory_order_acquire) != seen) return;
         SpinPause();
       }
     } while (MonotonicNanoseconds() < end);
   }
-  cell.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
-  if (cell.bell.load(std::memory_order_seq_cst) == seen) {
-    FutexWait(cell.bell, seen, pending ? kSleepSlice : kIdleSlice);
+  std::atomic<uint32_t>& sleepers = attends ? mine.attendant_sleepers : mine.bell_sleepers;
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  if (mine.bell.load(std::memory_order_seq_cst) == seen) {
+    FutexWait(mine.bell, seen, pending ? kSleepSlice : kIdleSlice, kind);
   }
-  cell.bell_sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 }  // namespace lockstep::comm::shm

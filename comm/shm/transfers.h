@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -37,6 +38,9 @@
 
 namespace lockstep::comm::shm {
 
+// A thread that waits for a transfer moves data itself meanwhile (Attend), so that no other thread
+// has to be woken for it.
+//
 // Thread-safe.
 class Transfers {
  public:
@@ -52,6 +56,10 @@ class Transfers {
 
   // Starts a Send or Recv of a row-major tensor.
   void Start(const Signature& signature, Tensor tensor, absl::Duration timeout, Done done);
+
+  // Moves what can be moved, on this thread, until `complete` says so. May call the transfers'
+  // Done.
+  void Attend(absl::FunctionRef<bool()> complete);
 
   // So far.
   int64_t fragments_sent() const { return fragments_sent_.load(std::memory_order_relaxed); }
@@ -97,7 +105,15 @@ class Transfers {
   void TakeFragment(int peer, Pending& receive);
 
   void Run();
+  struct Outcome {
+    bool moved = false;
+    bool pending = false;
+  };
+  // One look at everything, or at what comes from one peer. Under `driving_`.
+  Outcome Look(std::optional<int> only_from, Finished* finished);
   bool Progress(Finished* finished);
+  // Calls what has finished. Wakes attendants: it may be what they wait for.
+  void Report(Finished finished, uint32_t attendants_here);
   // Tells of waits that are long, and throws when a peer of what is pending is gone, or late.
   // False: nothing is pending.
   bool CheckPending();
@@ -111,7 +127,9 @@ class Transfers {
   static WaitBoard::Wait WaitOf(const Pending& pending);
   static void SetDeadline(Pending& oldest);
   void FailAll(const Error& error, Finished* finished);
-  void Sleep(uint32_t seen, bool pending);
+  // Until the bell has rung since `seen`, or some time has passed. `kind`: of sleeper.
+  void Sleep(uint32_t seen, bool pending, uint32_t kind);
+  RankCell& cell() const { return member_.control().rank(member_.rank()); }
   std::string Where(const Pending& pending) const;
 
   Member& member_;
@@ -121,8 +139,11 @@ class Transfers {
   std::atomic<int64_t> fragments_sent_{0};
   std::atomic<int64_t> bytes_received_{0};
 
+  // Held by the thread that moves data; taken before mutex_. Whoever has been rung for waits for
+  // it: the one that holds it may be looking at one peer only.
+  std::mutex driving_;
   std::mutex mutex_;
-  // By peer. Of receives the thread reads and pops the front without holding the lock while it
+  // By peer. Of receives whoever drives reads and pops the front without holding mutex_ while it
   // copies: others only append.
   std::vector<Lane> sends_;
   std::vector<Lane> receives_;

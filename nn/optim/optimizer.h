@@ -61,8 +61,8 @@ class Optimizer {
   // Throws InvalidArgument for options out of range, before anything changes.
   virtual void Step() = 0;
 
-  // The same for those of `parameters` that are this optimizer's, whatever gradients others have: for
-  // updating some as soon as their gradients are complete.
+  // The same for those of `parameters` that are this optimizer's, whatever gradients others have:
+  // for updating some as soon as their gradients are complete.
   void StepOnly(TensorSpan parameters);
 
   // Drops the gradients, or fills them with zeros.

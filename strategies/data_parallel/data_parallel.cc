@@ -6,22 +6,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/data_parallel/gather.h"
 #include "lockstep/strategies/data_parallel/scatter.h"
-#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/ops/reduction.h"
+#include "lockstep/tensor/substitution.h"
 
 namespace lockstep::strategies {
 namespace {
-
-NamedTensors AllTensors(const nn::Module& module) {
-  NamedTensors all = module.NamedParameters();
-  for (const auto& [name, buffer] : module.NamedBuffers()) all.Insert(name, buffer);
-  return all;
-}
 
 // The weight of each replica's mean, by its rows.
 Tensor ShareOfRows(int64_t rows, int64_t devices, const Tensor& losses) {
@@ -47,16 +42,17 @@ DataParallel::DataParallel(std::shared_ptr<nn::Module> module, DataParallelOptio
   if (!options_.output_device) options_.output_device = options_.devices[0];
   const Device output[] = {*options_.output_device};
   CheckDevices(output, "DataParallel: output_device");
-  if (AllTensors(*module_).empty()) {
+  ModuleTensors();
+}
+
+NamedTensors DataParallel::ModuleTensors() const {
+  const Device source = options_.devices[0];
+  NamedTensors all = module_->NamedParameters();
+  for (const auto& [name, buffer] : module_->NamedBuffers()) all.Insert(name, buffer);
+  if (all.empty()) {
     throw InvalidArgumentError(
         "DataParallel: the module has no parameters and no buffers; there is nothing to replicate");
   }
-  CheckModule();
-}
-
-void DataParallel::CheckModule() const {
-  const Device source = options_.devices[0];
-  const NamedTensors all = AllTensors(*module_);
   const auto& [first_name, first] = all[0];
   for (const auto& [name, tensor] : all) {
     if (tensor.device() == first.device()) continue;
@@ -71,10 +67,11 @@ void DataParallel::CheckModule() const {
                      ") and the first device is ", ToString(source), "; call To(", ToString(source),
                      ") or give its device first"));
   }
+  return all;
 }
 
-std::vector<ReplicaFunction> DataParallel::Functions(const ReplicaFunction& fn, size_t count) {
-  const std::vector<Tensor> originals = AllTensors(*module_).Tensors();
+std::vector<ReplicaFunction> DataParallel::Functions(const ReplicaFunction& fn,
+                                                     TensorSpan originals, size_t count) {
   const std::vector<std::vector<Tensor>> copies = replicas_.Update(originals, count);
   std::vector<ReplicaFunction> functions = {fn};  // replica 0 is the module itself
   for (size_t k = 1; k < count; ++k) {
@@ -95,12 +92,12 @@ TensorTree DataParallel::Run(const ReplicaFunction& fn, const TensorTree& inputs
     throw FailedPreconditionError(
         "DataParallel: called on a replica of a DataParallel; wrap the outer module only");
   }
-  CheckModule();
+  const std::vector<Tensor> originals = ModuleTensors().Tensors();
   const std::vector<TensorTree> pieces = Scatter(inputs, options_.devices, options_.dim);
   const std::vector<Device> devices(options_.devices.begin(),
                                     options_.devices.begin() + static_cast<int64_t>(pieces.size()));
   std::vector<TensorTree> outputs =
-      ParallelApply(Functions(fn, pieces.size()), pieces, devices,
+      ParallelApply(Functions(fn, originals, pieces.size()), pieces, devices,
                     {.threads_per_device = options_.threads_per_device});
   return Gather(absl::MakeConstSpan(outputs), *options_.output_device, options_.dim);
 }

@@ -38,6 +38,7 @@
 #ifndef LOCKSTEP_STRATEGIES_DATA_PARALLEL_DATA_PARALLEL_H_
 #define LOCKSTEP_STRATEGIES_DATA_PARALLEL_DATA_PARALLEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -47,7 +48,7 @@
 #include "lockstep/strategies/data_parallel/parallel_apply.h"
 #include "lockstep/strategies/data_parallel/replicate.h"
 #include "lockstep/tensor/device.h"
-#include "lockstep/tensor/substitution.h"
+#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/tensor/tensor_tree.h"
 
@@ -93,8 +94,11 @@ class DataParallel {
   const ReplicaStatistics& statistics() const { return replicas_.statistics(); }
 
  private:
-  void CheckModule() const;
-  std::vector<ReplicaFunction> Functions(const ReplicaFunction& fn, size_t count);
+  // Parameters and buffers, checked.
+  NamedTensors ModuleTensors() const;
+  // `fn` for each of the first `count` devices, with the copies of `originals` there.
+  std::vector<ReplicaFunction> Functions(const ReplicaFunction& fn, TensorSpan originals,
+                                         size_t count);
 
   std::shared_ptr<nn::Module> module_;
   DataParallelOptions options_;

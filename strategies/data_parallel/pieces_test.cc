@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"

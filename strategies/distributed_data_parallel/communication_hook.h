@@ -41,6 +41,10 @@ class CommunicationHook {
     (void)buckets, (void)group;
   }
 
+  // Whether a bucket may be reduced for the next backward while its work of an earlier one is under
+  // way, as with `staleness`: the hook keeps nothing between calls, and has no Finish().
+  virtual bool allows_passes_at_once() const { return false; }
+
   // Called after the buckets were laid out, at first and once more after the first backward: the
   // same gradients, in other places.
   virtual void OnNewBuckets(const std::vector<GradientBucket*>& buckets) { (void)buckets; }

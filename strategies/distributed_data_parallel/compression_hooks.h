@@ -24,6 +24,7 @@ namespace lockstep::strategies {
 class NoOpHook final : public CommunicationHook {
  public:
   comm::Work Reduce(GradientBucket& bucket, comm::Communicator& group) override;
+  bool allows_passes_at_once() const override { return true; }
 };
 
 // Rounds a bucket to a 16-bit type, averages that and converts it back: half the bytes of float32,

@@ -80,7 +80,8 @@ struct DistributedDataParallelOptions {
   // parameters on one device. Must outlive this object.
   optim::Optimizer* optimizer_in_backward = nullptr;
   // Asynchronous updates: backward leaves the averages of this many steps ago and waits for nothing
-  // else, so that they travel while later steps compute. The first ones leave no gradients.
+  // else, so that they travel while later steps compute. The first ones leave no gradients. Not
+  // with a GradScaler, whose scale changes between steps. A communication hook has to allow it.
   int64_t staleness = 0;
 };
 

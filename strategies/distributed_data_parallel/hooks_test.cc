@@ -70,7 +70,8 @@ void Make(const Matrices& model, int rank, int step) {
        Gradient(model.matrix.shape(), rank, step));
 }
 
-// What a step's buckets move on this rank, with this hook.
+// What a step's buckets move on a rank with this hook: the mean over ranks, whose slices may differ
+// by a few elements.
 int64_t BytesOf(std::shared_ptr<CommunicationHook> hook, int rank,
                 std::shared_ptr<comm::Communicator> world, int64_t* collectives = nullptr) {
   auto model = std::make_shared<Matrices>();
@@ -79,7 +80,9 @@ int64_t BytesOf(std::shared_ptr<CommunicationHook> hook, int rank,
   const ReductionStatistics statistics = ddp.statistics();
   if (collectives != nullptr) *collectives = statistics.collectives;
   EXPECT_EQ(statistics.buckets.size(), 1u);
-  return statistics.bytes_received + statistics.bytes_sent;
+  const Tensor sum = FromVector<int64_t>({statistics.bytes_received + statistics.bytes_sent}, {1});
+  world->AllReduce(sum).Wait();
+  return sum.Item<int64_t>() / world->size();
 }
 
 TEST(CompressionHookTest, SixteenBitsAreHalfTheBytes) {
@@ -102,7 +105,7 @@ TEST(CompressionHookTest, SixteenBitsAreHalfTheBytes) {
 TEST(CompressionHookTest, StaysWithinTwoRoundings) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     // Half a unit in the last place, relative; and of float16's smallest number.
-    const double unit = dtype == DType::kFloat16 ? std::ldexp(1, -11) : std::ldexp(1, -9);
+    const double unit = dtype == DType::kFloat16 ? std::ldexp(1, -11) : std::ldexp(1, -8);
     const double least = dtype == DType::kFloat16 ? std::ldexp(1, -25) : 0;
     ValuesOf(3, [&](int rank, auto world) {
       auto model = std::make_shared<Matrices>();
@@ -124,7 +127,7 @@ TEST(CompressionHookTest, StaysWithinTwoRoundings) {
           const double mean = (parts[0][i] + parts[1][i] + parts[2][i]) / 3;
           const double size =
               (std::abs(parts[0][i]) + std::abs(parts[1][i]) + std::abs(parts[2][i])) / 3;
-          ASSERT_NEAR(result[i], mean, 2.01 * (unit * size + least)) << i;
+          EXPECT_NEAR(result[i], mean, 2.01 * (unit * size + least)) << i;
           rounded |= std::abs(result[i] - mean) > 1e-6 * size;
         }
         EXPECT_TRUE(rounded) << "something was compressed";
@@ -328,12 +331,12 @@ TEST(HookOptionsTest, WhatExcludesEachOtherIsRefused) {
       EXPECT_EQ(error.code(), absl::StatusCode::kUnimplemented);
       EXPECT_THAT(error.message(), HasSubstr(part));
     };
-    const auto hook = std::make_shared<NoOpHook>();
+    const auto hook = std::make_shared<CompressionHook>(DType::kFloat16);
     refused({.find_unused_parameters = true, .static_graph = true},
             "static_graph does not go with find_unused_parameters");
     refused({.static_graph = true, .staleness = 1}, "staleness does not go with static_graph");
     refused({.communication_hook = hook, .staleness = 1},
-            "staleness does not go with communication_hook");
+            "staleness does not go with this communication_hook");
     refused({.gradient_as_bucket_view = true, .staleness = 1},
             "staleness does not go with gradient_as_bucket_view");
     return Values();

@@ -47,7 +47,8 @@ void CheckOptions(const ReducerOptions& options) {
   }
   if (options.staleness > 0) {
     Refuse(options.static_graph, "staleness", "static_graph", "drop static_graph");
-    Refuse(options.hook != nullptr, "staleness", "communication_hook", "drop one of them");
+    Refuse(options.hook != nullptr && !options.hook->allows_passes_at_once(), "staleness",
+           "this communication_hook", "it keeps buffers between calls; drop one of them");
     Refuse(options.gradient_as_bucket_view, "staleness", "gradient_as_bucket_view",
            "drop the latter: the buckets of a step are in flight when the next one needs some");
   }

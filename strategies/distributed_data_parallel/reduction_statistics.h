@@ -41,8 +41,9 @@ struct BucketStatistics {
 
 // Of one synchronised backward on this rank.
 struct ReductionStatistics {
-  int64_t collectives = 0;  // one a bucket, and what ranks had to tell beyond
-  int64_t bytes = 0;        // of the buckets
+  // One a bucket, and what ranks had to tell beyond; not what a hook issues besides.
+  int64_t collectives = 0;
+  int64_t bytes = 0;  // of the buckets
   // Moved by the group in this backward, whoever asked (comm::Traffic).
   int64_t bytes_received = 0;
   int64_t bytes_sent = 0;

@@ -258,7 +258,9 @@ TEST(LaunchTest, AKilledKeeperIsAFailureThatLeavesNothing) {
   const std::vector<pid_t> keepers = folder.Processes("rank_keeper");
   ASSERT_EQ(keepers.size(), 2u);
   kill(keepers[1], SIGKILL);
+  const Stopwatch watch;
   EXPECT_EQ(process.Wait(), 128 + SIGKILL);
+  EXPECT_LT(watch.ElapsedSeconds(), 20) << "what is left is asked to stop, not only killed";
   EXPECT_TRUE(Contains(process.err(), "was killed by signal 9 (Killed), the first to fail"))
       << process.err();
   EXPECT_TRUE(folder.NoneLeft());
@@ -336,8 +338,8 @@ TEST(LaunchTest, AFolderIsAPlaceToMeetToo) {
             "echo $LOCKSTEP_RENDEZVOUS $LOCKSTEP_STORE; exit $((1 - LOCKSTEP_RESTART_COUNT))");
   TestProcess process(kLaunch, arguments, folder);
   EXPECT_EQ(process.Wait(), 0) << process.err();
-  EXPECT_EQ(process.out(), absl::StrCat("[0] file://", folder / "meet", "/attempt-0 \n[0] file://",
-                                        folder / "meet", "/attempt-1 \n"));
+  EXPECT_EQ(process.out(), absl::StrCat("[0] file://", folder / "meet", "/attempt-0\n[0] file://",
+                                        folder / "meet", "/attempt-1\n"));
   TestProcess again(kLaunch, arguments, folder);
   EXPECT_EQ(again.Wait(), 1);
   EXPECT_TRUE(Contains(again.err(), folder / "meet")) << again.err();

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,13 +80,15 @@ class Keeper {
     return stop_by_.RemainingPollMilliseconds();
   }
 
-  // After the program's end: asks what is left to go too. False when nothing is.
+  // After the program's end: asks what is left to go too, once each. False when nothing is. What
+  // has a parent among it is that one's business until it is left itself.
   bool StopLeftovers() {
-    const std::vector<pid_t> left = Descendants(getpid());
-    if (!killing_ && stop_by_.IsInfinite()) {
-      for (const pid_t pid : left) kill(pid, SIGTERM);
-      stop_by_ = Deadline::After(grace_);
+    const std::vector<pid_t> left = Children(getpid());
+    for (const pid_t pid : left) {
+      const bool asked_with_program = group_asked_ && getpgid(pid) == program_.pid();
+      if (!asked_with_program && asked_.insert(pid).second) kill(pid, SIGTERM);
     }
+    if (!left.empty() && stop_by_.IsInfinite()) stop_by_ = Deadline::After(grace_);
     return !left.empty();
   }
 
@@ -114,9 +117,9 @@ class Keeper {
 
   void SignalProgram(int signal) {
     if (program_.running()) kill(-program_.pid(), signal);
-    if ((signal == SIGTERM || signal == SIGINT) && stop_by_.IsInfinite()) {
-      stop_by_ = Deadline::After(grace_);
-    }
+    if (signal != SIGTERM && signal != SIGINT) return;
+    group_asked_ = true;
+    if (stop_by_.IsInfinite()) stop_by_ = Deadline::After(grace_);
   }
 
   // One that was sent to the keeper itself is meant for the program.
@@ -144,6 +147,8 @@ class Keeper {
   comm::ChildProcess program_;
   bool launcher_lives_ = true;
   bool killing_ = false;
+  bool group_asked_ = false;  // to stop
+  std::set<pid_t> asked_;     // of what the program has left behind
   Deadline stop_by_;
 };
 

@@ -176,6 +176,25 @@ TEST_F(KeeperTest, StopsWhatTheProgramLeavesBehind) {
   ExpectNoneLeft();
 }
 
+// A shell in front of a program that saves its state on SIGTERM: the shell goes at once, the
+// program is asked once and has its time.
+TEST_F(KeeperTest, WhatWasAskedWithTheProgramIsNotAskedAgain) {
+  KeptProcess process(
+      Shell("sh -c 'trap \"echo asked >> asked; sleep 0.3; echo saved > saved; exit 0\" TERM; "
+            "setsid sh -c \"trap \\\"echo daemon >> asked2; exit\\\" TERM; echo > ready2; while :; "
+            "do sleep 0.01; done\" & echo > ready; while :; do sleep 0.01; done' & wait"));
+  Await("ready");
+  Await("ready2");
+  process.Signal(SIGTERM);
+  ReadUntilEnd(process);
+  EXPECT_EQ(process.end()->signal, SIGTERM);
+  ReadUntilGone(process);
+  EXPECT_EQ(ReadAll(folder_ + "/saved"), "saved\n");
+  EXPECT_EQ(ReadAll(folder_ + "/asked"), "asked\n");
+  EXPECT_EQ(ReadAll(folder_ + "/asked2"), "daemon\n") << "in a session of its own: asked when left";
+  ExpectNoneLeft();
+}
+
 TEST_F(KeeperTest, KillReachesGrandchildrenAtOnce) {
   KeptProcess process(
       Shell("trap '' TERM; setsid sh -c 'trap \"\" TERM; echo > ready; sleep 600' & wait"));

@@ -131,7 +131,7 @@ Meeting NodeGroup::Meet(const std::function<bool()>& interrupted) {
 
 Meeting NodeGroup::Gather(const std::function<bool()>& interrupted) {
   ++attempt_;
-  report_.clear();
+  ForgetReport();
   verdict_.reset();
   rank_store_.reset();
   board_.Set(kAttemptKey, absl::StrCat(attempt_));
@@ -219,7 +219,7 @@ Meeting NodeGroup::Join(const std::function<bool()>& interrupted) {
         if (known.kind != VerdictKind::kRestart) return end(known);
       } else if (const std::optional<std::string> text = board_.Get(Key("plan", current))) {
         if (ready == current) {
-          report_.clear();
+          ForgetReport();
           verdict_.reset();
           board_.ForgetBeats();
           return {.plan = NodePlan::FromString(*text)};
@@ -256,13 +256,17 @@ Meeting NodeGroup::Join(const std::function<bool()>& interrupted) {
 
 void NodeGroup::Report(const std::string& text) {
   report_ = text;
-  report_sent_ = false;
+  unsent_key_ = Key("report", attempt_, options_.node_rank);
   Flush();
 }
 
+void NodeGroup::ForgetReport() {
+  report_.clear();
+  unsent_key_.clear();
+}
+
 void NodeGroup::Flush() {
-  if (report_sent_) return;
-  report_sent_ = board_.Set(Key("report", attempt_, options_.node_rank), report_);
+  if (!unsent_key_.empty() && board_.Set(unsent_key_, report_)) unsent_key_.clear();
 }
 
 void NodeGroup::ReportDone() {
@@ -366,8 +370,11 @@ void NodeGroup::Leave() {
   }
   const Deadline deadline = Deadline::After(std::min(kLeavePatience, options_.node_timeout));
   for (int node = 1; node < options_.nnodes; ++node) {
+    // One that took no part, or died, says no farewell.
+    if (!board_.Get(Key("ready", attempt_, node)).has_value()) continue;
     while (!board_.Get(absl::StrCat("bye/", node)).has_value()) {
       if (deadline.Expired()) return;
+      if (board_.SinceBeat(node) > options_.node_timeout) break;
       absl::SleepFor(kMeetPause);
     }
   }

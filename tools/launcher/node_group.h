@@ -121,6 +121,7 @@ class NodeGroup {
   NodePlan MakePlan(const std::vector<int>& nprocs);
   std::vector<int> Missing(std::vector<int>* nprocs);
   void Report(const std::string& text);
+  void ForgetReport();
   void Flush();
   std::optional<Verdict> Decide();
   std::optional<Verdict> DecideFromReports();
@@ -133,7 +134,7 @@ class NodeGroup {
   std::string run_id_;
   int attempt_ = -1;
   std::string report_;  // what this node has to say about the attempt
-  bool report_sent_ = true;
+  std::string unsent_key_;  // where it is still to go; "" when it went
   std::optional<Verdict> verdict_;
 };
 

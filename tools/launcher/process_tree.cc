@@ -73,6 +73,14 @@ std::vector<pid_t> Descendants(pid_t root, const std::set<pid_t>& except) {
   return found;
 }
 
+std::vector<pid_t> Children(pid_t parent) {
+  const std::multimap<pid_t, pid_t> children = ChildrenByParent();
+  std::vector<pid_t> found;
+  const auto [begin, end] = children.equal_range(parent);
+  for (auto it = begin; it != end; ++it) found.push_back(it->second);
+  return found;
+}
+
 bool KillDescendants(const std::set<pid_t>& except, Deadline deadline) {
   for (;;) {
     const std::vector<pid_t> found = Descendants(getpid(), except);

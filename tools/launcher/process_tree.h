@@ -23,6 +23,9 @@ namespace lockstep::launcher {
 // children. What is in `except` is left out with all that is below it.
 std::vector<pid_t> Descendants(pid_t root, const std::set<pid_t>& except = {});
 
+// The children alone, without zombies.
+std::vector<pid_t> Children(pid_t parent);
+
 // Kills all descendants of this process but those until there are none, and collects what thereby
 // becomes this process's zombies. False when the deadline passed first.
 bool KillDescendants(const std::set<pid_t>& except, Deadline deadline);
