@@ -116,11 +116,14 @@ std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& op
     throw InvalidArgumentError(
         "InitProcessGroup: peer_memory_access is the shm backend's: leave it automatic for gloo");
   }
-  if (options.verify_payload || options.fault_injector != nullptr) {
+  const char* refused = options.verify_payload              ? "verify_payload"
+                        : options.fault_injector != nullptr ? "fault_injector"
+                        : options.on_slow != nullptr        ? "on_slow"
+                                                            : nullptr;
+  if (refused != nullptr) {
     throw UnimplementedError(
-        absl::StrCat("InitProcessGroup: the gloo backend does not have ",
-                     options.verify_payload ? "verify_payload" : "a fault_injector",
-                     ": use the shm backend, or leave it out"));
+        absl::StrCat("InitProcessGroup: the gloo backend has no ", refused,
+                     ": use the shm backend (ranks of one host), or leave it out"));
   }
   return MakeGlooCommunicator(options, GroupKey(options, Deadline::After(options.timeout)));
 }
