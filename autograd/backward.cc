@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/engine.h"
 #include "lockstep/autograd/grad_state.h"
+#include "lockstep/autograd/meta.h"
 #include "lockstep/autograd/roots.h"
 #include "lockstep/base/error.h"
 
@@ -62,6 +63,20 @@ void QueueEndOfBackward(std::function<void()> callback) {
   throw FailedPreconditionError(
       "QueueEndOfBackward: this thread is not inside of a backward; call it from a hook or a "
       "backward function");
+}
+
+bool BackwardReaches(const Tensor& leaf) {
+  const internal::GradState* state = internal::CurrentGradState();
+  if (state != nullptr && state->run) {
+    std::lock_guard<std::mutex> lock(state->run->mutex);
+    if (state->run->reaches) {
+      const internal::Edge edge = internal::EdgeOf(leaf);
+      return edge.valid() && state->run->reaches(edge.target());
+    }
+  }
+  throw FailedPreconditionError(
+      "BackwardReaches: this thread is not inside of a backward; call it from a hook or a backward "
+      "function");
 }
 
 bool InBackward() {

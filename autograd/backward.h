@@ -63,6 +63,11 @@ std::vector<Tensor> Gradients(TensorSpan outputs, TensorSpan inputs,
 // FailedPrecondition outside of a backward.
 void QueueEndOfBackward(std::function<void()> callback);
 
+// Whether the outermost Backward that this thread is inside of will reach `leaf`, or has: false for
+// a leaf that its graph does not lead to. What backward functions run by themselves (a Backward
+// inside) does not count. Throws FailedPrecondition outside of a backward.
+bool BackwardReaches(const Tensor& leaf);
+
 // Whether this thread is inside of a backward.
 bool InBackward();
 

@@ -38,6 +38,7 @@ BackwardScope::~BackwardScope() {
     std::lock_guard<std::mutex> lock(run_->mutex);
     run_->finished = true;
     run_->callbacks.clear();
+    run_->reaches = nullptr;
   }
   ThreadState& state = MutableThreadState();
   saved_.random = state.random;

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/creation.h"
+#include "lockstep/tensor/substitution.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::autograd {
@@ -32,6 +33,7 @@ class CustomNode final : public Node {
   void Finish(const ForwardContext& context, TensorSpan inputs, TensorSpan outputs);
 
   std::string Name() const override { return function_->Name(); }
+  bool RunsAtOnce() const override { return function_->RunsBackwardAtOnce(); }
   void Apply(absl::Span<Tensor> gradients, const InputMask& wanted, bool create_graph,
              absl::Span<Tensor> results) override;
   void ReleaseSaved() override;
@@ -260,6 +262,11 @@ void CheckForward(const std::string& name, const RecordPlan& plan, TensorSpan in
 std::vector<Tensor> Apply(std::shared_ptr<CustomFunction> function, TensorSpan inputs) {
   if (function == nullptr) throw InvalidArgumentError("Apply: no function given");
   const std::string name = function->Name();
+  TensorList substituted;
+  if (InSubstitution()) {
+    for (const Tensor& input : inputs) substituted.push_back(Substituted(input));
+    inputs = substituted;
+  }
   const RecordPlan plan = PlanRecording(name, inputs);
   CustomNode::ForwardContext context(plan.wanted);
   std::vector<Tensor> outputs;

@@ -74,11 +74,17 @@ class CustomFunction {
   // device; undefined for inputs that are not wanted or have none. Runs under the thread state of
   // the forward call.
   virtual std::vector<Tensor> Backward(FunctionContext& context, TensorSpan gradients) = 0;
+  // Whether Backward runs as soon as its gradients are complete, before all else that could run on
+  // the device, as accumulation into leaves does. For functions that hand the gradients of leaves
+  // on: made early in the forward pass, they would wait for the rest of the backward, and so would
+  // the memory of their gradients.
+  virtual bool RunsBackwardAtOnce() const { return false; }
 };
 
-// Runs the forward and records it when an input requires a gradient. Throws InvalidArgument for a
-// null function or an undefined output, FailedPrecondition for an input changed in place, and what
-// Forward throws. Inputs may be undefined.
+// Runs the forward and records it when an input requires a gradient. In a SubstitutionScope
+// (tensor/substitution.h) it takes what stands for the inputs, as ops do. Throws InvalidArgument
+// for a null function or an undefined output, FailedPrecondition for an input changed in place, and
+// what Forward throws. Inputs may be undefined.
 std::vector<Tensor> Apply(std::shared_ptr<CustomFunction> function, TensorSpan inputs);
 
 }  // namespace lockstep::autograd

@@ -3,7 +3,9 @@
 #include "lockstep/autograd/custom_function.h"
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -14,6 +16,7 @@
 #include "lockstep/autograd/saved_tensor_hooks.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/substitution.h"
 
 namespace lockstep::autograd {
 namespace {
@@ -88,6 +91,57 @@ TEST(CustomFunctionTest, ForwardAndBackward) {
   Backward(Sum(Add(out[0], Mul(out[1], 10.0))));
   EXPECT_EQ(Grad(x).ToVector<double>(), (Values{15, 17}));
   EXPECT_EQ(Grad(y).ToVector<double>(), (Values{12, 13}));
+}
+
+// Writes its name when its backward runs.
+class Logged : public CustomFunction {
+ public:
+  Logged(std::string name, bool at_once, std::vector<std::string>* log)
+      : name_(std::move(name)), at_once_(at_once), log_(log) {}
+  std::string Name() const override { return name_; }
+  bool RunsBackwardAtOnce() const override { return at_once_; }
+  std::vector<Tensor> Forward(FunctionContext&, TensorSpan inputs) override {
+    return {Mul(inputs[0], 2.0)};
+  }
+  std::vector<Tensor> Backward(FunctionContext&, TensorSpan gradients) override {
+    log_->push_back(name_);
+    return {Mul(gradients[0], 2.0)};
+  }
+
+ private:
+  std::string name_;
+  bool at_once_;
+  std::vector<std::string>* log_;
+};
+
+TEST(CustomFunctionTest, RunsBackwardAtOnceWhenAsked) {
+  for (const bool at_once : {false, true}) {
+    const Tensor w = Leaf({3}), x = Leaf({5});
+    std::vector<std::string> log;
+    const Tensor weight = Apply(std::make_shared<Logged>("weight", at_once, &log), {w})[0];
+    const Tensor layer = Apply(std::make_shared<Logged>("layer", false, &log), {x})[0];
+    Backward(Mul(layer, weight));
+    // Else what was made last runs first.
+    EXPECT_EQ(log[0], at_once ? "weight" : "layer");
+    EXPECT_EQ(Grad(w).ToVector<double>(), (Values{20}));
+    EXPECT_EQ(Grad(x).ToVector<double>(), (Values{12}));
+  }
+}
+
+TEST(CustomFunctionTest, TakesWhatStandsForItsInputs) {
+  const Tensor x = Leaf({2, 3}), y = Leaf({5, 7}), other = Leaf({20, 30});
+  Substitution substitution;
+  substitution.Add(x, other);
+  std::vector<Tensor> out;
+  {
+    const SubstitutionScope scope(std::make_shared<const Substitution>(std::move(substitution)));
+    out = Apply(std::make_shared<ProductAndSum>(), {x, y});
+  }
+  EXPECT_EQ(out[0].ToVector<double>(), (Values{100, 210}));
+  Backward(Sum(out[0]));
+  EXPECT_FALSE(Grad(x).defined());
+  EXPECT_EQ(Grad(other).ToVector<double>(), (Values{5, 7}));
+  EXPECT_EQ(Grad(y).ToVector<double>(), (Values{20, 30}));
 }
 
 TEST(CustomFunctionTest, OnlyWantedGradients) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <queue>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,6 +22,7 @@
 #include "lockstep/autograd/backward_scope.h"
 #include "lockstep/autograd/worker_pool.h"
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/device.h"
 
 namespace lockstep::autograd::internal {
 namespace {
@@ -41,8 +43,9 @@ struct Slot {
 struct Entry {
   Node* node = nullptr;  // null for a leaf; owned by the tensors and edges that lead to it
   Tensor leaf;
-  const NodeCall* call = nullptr;  // start here, with these gradients
-  uint64_t priority = kLeafPriority;
+  const NodeCall* call = nullptr;     // start here, with these gradients
+  uint64_t priority = kLeafPriority;  // the place in the graph
+  bool at_once = true;                // goes first when ready; leaves do
   int worker = 0;
   bool needed = true;
   std::atomic<int> waiting_for{0};                            // contributions still to come
@@ -56,7 +59,10 @@ struct Entry {
 };
 
 struct Earlier {
-  bool operator()(const Entry* a, const Entry* b) const { return a->priority < b->priority; }
+  bool operator()(const Entry* a, const Entry* b) const {
+    if (a->at_once != b->at_once) return b->at_once;
+    return a->priority < b->priority;
+  }
 };
 
 class GraphTask {
@@ -77,6 +83,7 @@ class GraphTask {
   void MarkNeeded();
   void AssignWorkers();
   void NumberContributions();
+  void LetHooksLookAhead();
   void Start();
 
   // Execution.
@@ -121,7 +128,10 @@ Entry& GraphTask::FindOrAdd(const Edge& edge) {
   it->second = &entry;
   entry.node = edge.node.get();
   entry.leaf = edge.leaf;
-  if (entry.node != nullptr) entry.priority = entry.node->sequence();
+  if (entry.node != nullptr) {
+    entry.priority = entry.node->sequence();
+    entry.at_once = entry.node->RunsAtOnce();
+  }
   entry.slots.resize(entry.node != nullptr ? entry.node->outputs().size() : 1);
   return entry;
 }
@@ -252,6 +262,7 @@ std::vector<Tensor> GraphTask::Run() {
     if (ordered_.empty()) order();
     NumberContributions();
   }
+  LetHooksLookAhead();
   Start();
   if (several()) {
     caller_thread_ = CurrentThreadState();
@@ -265,6 +276,15 @@ std::vector<Tensor> GraphTask::Run() {
   if (error_) std::rethrow_exception(error_);
   scope.RunCallbacks();
   return std::move(results_);
+}
+
+void GraphTask::LetHooksLookAhead() {
+  std::lock_guard<std::mutex> lock(run_->mutex);
+  if (run_->reaches) return;  // this one is nested
+  run_->reaches = [this](const void* target) {
+    const auto it = index_.find(target);
+    return it != index_.end() && it->second->needed;
+  };
 }
 
 void GraphTask::StartWorkers() {
@@ -424,7 +444,8 @@ void GraphTask::RunNode(Entry& entry) {
     try {
       node.Apply(absl::MakeSpan(gradients), wanted, request_.create_graph, absl::MakeSpan(results));
     } catch (const Error& error) {
-      throw error.WithContext("backward of " + node.Name());
+      const std::string where = several() ? " on " + ToString(node.device()) : std::string();
+      throw error.WithContext("backward of " + node.Name() + where);
     }
     if (!request_.keep_graph && !split) node.ReleaseSaved();
   }

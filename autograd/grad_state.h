@@ -48,6 +48,8 @@ struct BackwardRun {
   std::mutex mutex;
   bool finished = false;
   std::vector<std::function<void()>> callbacks;
+  // Whether the outermost backward's graph leads to a target (Edge::target()).
+  std::function<bool(const void* target)> reaches;
 };
 
 // Immutable once installed, as every LayerState.

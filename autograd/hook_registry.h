@@ -9,9 +9,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::autograd::internal {
@@ -20,7 +22,8 @@ class HookRegistry {
  public:
   using Hook = std::function<Tensor(const Tensor&)>;
 
-  uint64_t Add(Hook hook);
+  // Returns the hook's id, or nothing when there is one of the same role, which is not empty.
+  std::optional<uint64_t> Add(Hook hook, absl::string_view role = "");
   void Remove(uint64_t id);
   // The hooks now, in the order registered. They are called without a lock, so that a hook may
   // remove itself.
@@ -29,7 +32,12 @@ class HookRegistry {
  private:
   mutable std::mutex mutex_;
   uint64_t next_id_ = 1;
-  std::vector<std::pair<uint64_t, std::shared_ptr<const Hook>>> hooks_;
+  struct Entry {
+    uint64_t id;
+    std::string role;
+    std::shared_ptr<const Hook> hook;
+  };
+  std::vector<Entry> hooks_;
 };
 
 }  // namespace lockstep::autograd::internal

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/autograd/hooks.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,11 +33,15 @@ HookHandle RegisterHook(const Tensor& tensor, GradHook hook) {
     if (!meta->hooks) meta->hooks = std::make_shared<internal::HookRegistry>();
     registry = meta->hooks;
   }
-  const uint64_t id = registry->Add(std::move(hook));
-  return HookHandle(registry, id);
+  return HookHandle(registry, *registry->Add(std::move(hook)));
 }
 
 HookHandle RegisterPostAccumulateGradHook(const Tensor& leaf, LeafHook hook) {
+  return RegisterPostAccumulateGradHook(leaf, std::move(hook), "");
+}
+
+HookHandle RegisterPostAccumulateGradHook(const Tensor& leaf, LeafHook hook,
+                                          absl::string_view role) {
   if (!hook) throw InvalidArgumentError("RegisterPostAccumulateGradHook: an empty hook");
   internal::AutogradMeta* meta = internal::MetaOf(leaf);
   if (meta == nullptr || !meta->requires_grad || meta->node) {
@@ -47,11 +52,17 @@ HookHandle RegisterPostAccumulateGradHook(const Tensor& leaf, LeafHook hook) {
   const auto slot = internal::EnsureSlot(leaf);
   std::lock_guard<std::mutex> lock(slot->mutex);
   if (!meta->leaf_hooks) meta->leaf_hooks = std::make_shared<internal::HookRegistry>();
-  const uint64_t id = meta->leaf_hooks->Add([hook = std::move(hook)](const Tensor& tensor) {
-    hook(tensor);
-    return Tensor();
-  });
-  return HookHandle(meta->leaf_hooks, id);
+  const std::optional<uint64_t> id = meta->leaf_hooks->Add(
+      [hook = std::move(hook)](const Tensor& tensor) {
+        hook(tensor);
+        return Tensor();
+      },
+      role);
+  if (!id) {
+    throw AlreadyExistsError(absl::StrCat("RegisterPostAccumulateGradHook: ", leaf.DebugString(),
+                                          " has a hook for ", role, " already; remove it first"));
+  }
+  return HookHandle(meta->leaf_hooks, *id);
 }
 
 }  // namespace lockstep::autograd

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 
+#include "absl/strings/string_view.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::autograd {
@@ -56,6 +57,11 @@ HookHandle RegisterHook(const Tensor& tensor, GradHook hook);
 // contributions were all undefined and nothing was added. Gradients() does not call it. Throws
 // FailedPrecondition unless the tensor is a leaf that requires a gradient.
 HookHandle RegisterPostAccumulateGradHook(const Tensor& leaf, LeafHook hook);
+
+// The same for a hook of which a leaf has at most one with the same `role`: what averages gradients
+// must not do so twice. Throws AlreadyExists while the leaf has one.
+HookHandle RegisterPostAccumulateGradHook(const Tensor& leaf, LeafHook hook,
+                                          absl::string_view role);
 
 }  // namespace lockstep::autograd
 

@@ -173,6 +173,45 @@ TEST(PostAccumulateHookTest, AlsoWhenNothingCameIn) {
   EXPECT_THROW(RegisterPostAccumulateGradHook(x, nullptr), Error);
 }
 
+TEST(PostAccumulateHookTest, OneOfARole) {
+  const Tensor x = Leaf({1});
+  int calls = 0;
+  const auto count = [&](const Tensor&) { ++calls; };
+  HookHandle first = RegisterPostAccumulateGradHook(x, count, "averaging");
+  RegisterPostAccumulateGradHook(x, count, "counting");
+  RegisterPostAccumulateGradHook(x, count);
+  try {
+    RegisterPostAccumulateGradHook(x, count, "averaging");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_NE(error.message().find("has a hook for averaging already"), std::string::npos);
+  }
+  first.Remove();
+  RegisterPostAccumulateGradHook(x, count, "averaging");
+  Backward(Sum(x));
+  EXPECT_EQ(calls, 3);
+}
+
+// What a hook can know about leaves whose turn has not come.
+TEST(BackwardReachesTest, ToldByTheGraphOfTheOutermostBackward) {
+  const Tensor x = Leaf({1}), used = Leaf({2}), unused = Leaf({3});
+  Values seen;
+  const Tensor y = Mul(x, used), other = Sum(unused);
+  RegisterHook(y, [&](const Tensor&) {
+    for (const Tensor& leaf : {x, used, unused}) seen.push_back(BackwardReaches(leaf));
+    Backward(other, {.retain_graph = true});
+    seen.push_back(BackwardReaches(unused));
+    return Tensor();
+  });
+  Backward(Sum(y), {.retain_graph = true});
+  EXPECT_EQ(seen, (Values{1, 1, 0, 0}));
+  seen.clear();
+  Backward(Sum(y), {.inputs = {used}});
+  EXPECT_EQ(seen, (Values{0, 1, 0, 0}));
+  EXPECT_THROW(BackwardReaches(x), Error);
+}
+
 TEST(EndOfBackwardTest, RunsInOrderAfterEverythingElse) {
   const Tensor x = Leaf({1, 2}), y = Leaf({3, 4});
   std::vector<std::string> log;

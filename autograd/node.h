@@ -73,6 +73,8 @@ class Node : public RefCounted<Node> {
   virtual ~Node();
 
   virtual std::string Name() const = 0;
+  // Whether it goes before every other node that is ready on its device.
+  virtual bool RunsAtOnce() const { return false; }
 
   // Sets results[i] for each i in `wanted` from the gradients of the outputs (undefined where
   // nothing depends on one; at least one is defined).

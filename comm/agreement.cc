@@ -61,10 +61,9 @@ std::string TransferDisagreementText(int64_t number, int sender, const Signature
 
 std::string MissingTransferText(int64_t number, int rank, const Signature& mine,
                                 absl::string_view verb, absl::Duration timeout) {
-  return absl::StrCat("rank ", mine.peer, " did not ", verb, " ",
-                      CounterpartOf(mine, rank).ToString(), " within ",
-                      absl::FormatDuration(timeout), " of rank ", rank, ", as message ", number,
-                      " between them");
+  return absl::StrCat(
+      "rank ", mine.peer, " did not ", verb, " ", CounterpartOf(mine, rank).ToString(), " within ",
+      absl::FormatDuration(timeout), " of rank ", rank, ", as message ", number, " between them");
 }
 
 }  // namespace lockstep::comm

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
@@ -104,47 +103,6 @@ void CheckOptions(const ProcessGroupOptions& options) {
   }
 }
 
-// Reads the variables of one launcher.
-class EnvironmentReader {
- public:
-  explicit EnvironmentReader(const std::map<std::string, std::string>& environment)
-      : environment_(environment) {}
-
-  bool Has(const std::string& name) const {
-    const auto it = environment_.find(name);
-    return it != environment_.end() && !it->second.empty();
-  }
-  std::string Text(const std::string& name) {
-    if (Has(name)) return environment_.at(name);
-    problems_.push_back(name + " is not set");
-    return "";
-  }
-  int Number(const std::string& name, int minimum) {
-    const std::string text = Text(name);
-    int number = minimum;
-    if (!text.empty() && (!absl::SimpleAtoi(text, &number) || number < minimum)) {
-      problems_.push_back(absl::StrCat(name, " is \"", text, "\""));
-      return minimum;
-    }
-    return number;
-  }
-  int NumberOr(const std::string& name, int minimum, int otherwise) {
-    return Has(name) ? Number(name, minimum) : otherwise;
-  }
-  void Complain(std::string problem) { problems_.push_back(std::move(problem)); }
-  void ThrowIfProblems() const {
-    if (problems_.empty()) return;
-    throw InvalidArgumentError(
-        absl::StrCat("ProcessGroupOptionsFromEnvironment: ", absl::StrJoin(problems_, "; "),
-                     ": start the program with torchrun, srun or mpirun, or set RANK, WORLD_SIZE, "
-                     "MASTER_ADDR and MASTER_PORT"));
-  }
-
- private:
-  const std::map<std::string, std::string>& environment_;
-  std::vector<std::string> problems_;
-};
-
 }  // namespace
 
 std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options) {
@@ -158,7 +116,7 @@ std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options) {
                          .timeout = options.timeout});
   }
   if (options.world_size == 1) return std::make_shared<LocalStore>();
-  if (options.rank == 0) {
+  if (options.rank == 0 && options.serve_store) {
     auto server = std::make_shared<StoreServer>(StoreServerOptions{
         .address = options.master_address, .port = options.master_port, .token = options.token});
     return std::shared_ptr<Store>(server, server->local().get());
@@ -177,43 +135,6 @@ std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& option
   return factory(with_store);
 }
 
-ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
-    const std::map<std::string, std::string>& environment, absl::string_view rendezvous) {
-  EnvironmentReader reader(environment);
-  ProcessGroupOptions options;
-  options.rendezvous = std::string(rendezvous);
-  if (!reader.Has("RANK") && reader.Has("SLURM_PROCID")) {
-    options.rank = reader.Number("SLURM_PROCID", 0);
-    options.world_size = reader.Number("SLURM_NTASKS", 1);
-    options.local_rank = reader.Number("SLURM_LOCALID", 0);
-    options.local_world_size = reader.NumberOr("SLURM_NTASKS_PER_NODE", 1, options.world_size);
-  } else if (!reader.Has("RANK") && reader.Has("OMPI_COMM_WORLD_RANK")) {
-    options.rank = reader.Number("OMPI_COMM_WORLD_RANK", 0);
-    options.world_size = reader.Number("OMPI_COMM_WORLD_SIZE", 1);
-    options.local_rank = reader.Number("OMPI_COMM_WORLD_LOCAL_RANK", 0);
-    options.local_world_size = reader.Number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-  } else {
-    options.rank = reader.Number("RANK", 0);
-    options.world_size = reader.Number("WORLD_SIZE", 1);
-    options.local_rank = reader.NumberOr("LOCAL_RANK", 0, options.rank);
-    options.local_world_size = reader.NumberOr("LOCAL_WORLD_SIZE", 1, options.world_size);
-  }
-  if (options.world_size > 1 && rendezvous.empty()) {
-    options.master_address = reader.Text("MASTER_ADDR");
-    options.master_port = reader.Number("MASTER_PORT", 1);
-  }
-  if (options.rank >= options.world_size) {
-    reader.Complain(
-        absl::StrCat("rank ", options.rank, " is not below the world size ", options.world_size));
-  }
-  if (options.local_rank >= options.local_world_size) {
-    reader.Complain(absl::StrCat("local rank ", options.local_rank,
-                                 " is not below the local world size ", options.local_world_size));
-  }
-  reader.ThrowIfProblems();
-  return options;
-}
-
 void RegisterBackend(absl::string_view name, CommunicatorFactory factory) {
   BackendRegistry& backends = Backends();
   std::lock_guard<std::mutex> lock(backends.mutex);
@@ -221,6 +142,12 @@ void RegisterBackend(absl::string_view name, CommunicatorFactory factory) {
     throw AlreadyExistsError(
         absl::StrCat("RegisterBackend: backend \"", name, "\" is registered already"));
   }
+}
+
+bool IsBackendLinked(absl::string_view name) {
+  BackendRegistry& backends = Backends();
+  std::lock_guard<std::mutex> lock(backends.mutex);
+  return backends.factories.count(std::string(name)) > 0;
 }
 
 int ThreadsPerRank(int local_world_size) {

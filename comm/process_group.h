@@ -28,6 +28,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/flight_recorder.h"
 #include "lockstep/comm/store.h"
 
@@ -38,6 +39,14 @@ enum class PeerMemoryAccess {
   kAutomatic,  // direct where every rank can, else staged
   kDirect,     // refuse to make the group unless every rank can read its peers' memory
   kStaged      // copy through shared segments
+};
+
+// Whether data between hosts travels between one rank of each host, and within a host through
+// memory.
+enum class HostGrouping {
+  kAutomatic,    // where several ranks share a host and "shm" is linked into the program
+  kFlat,         // never: every rank exchanges data with every other one
+  kHierarchical  // refuse to make the group unless "shm" is linked
 };
 
 struct ProcessGroupOptions {
@@ -55,12 +64,17 @@ struct ProcessGroupOptions {
   std::string master_address = {};
   int master_port = 0;
   std::string token = {};  // of that store; may come from a file, see store_token.h
+  // False: a launcher serves the store at that address, and rank 0 connects as the others do.
+  bool serve_store = true;
   // Instead of those three: "file:///shared/jobs/1234-0", a folder that all ranks see, used by this
   // start of the job alone (file_store.h).
   std::string rendezvous = {};
   // For making the group, and for each collective unless it says otherwise.
   absl::Duration timeout = absl::Minutes(10);
   PeerMemoryAccess peer_memory_access = PeerMemoryAccess::kAutomatic;
+  // Whether each rank compares checksums of what it reads from its peers' memory or messages, and
+  // fails the group with DataLoss when they differ. The same on all ranks. Headers always are.
+  bool verify_payload = false;
   // The ranks of the job that are this group's ranks 0, 1, ...: what reports call them that have to
   // do with several groups. Empty: 0 to world_size - 1, which is right for a group of all.
   std::vector<int> world_ranks = {};
@@ -71,6 +85,15 @@ struct ProcessGroupOptions {
   std::function<void(const std::string&)> on_slow = {};
   // What is kept of the group's last calls, and where it is written after an error.
   FlightRecorderOptions flight_recorder = {};
+  // For tests: comm/fault_injection.h. Null: nothing goes wrong on purpose.
+  std::shared_ptr<FaultInjector> fault_injector = {};
+  // Ranks of one host have the same. Empty: as HostId() finds (comm/host_id.h).
+  std::string host_id = {};
+  // For gloo; other backends refuse them. The address of this host, or its name, at which the
+  // other hosts reach it; empty: the one from which this host reaches `master_address`, and
+  // 127.0.0.1 where all ranks are on one machine.
+  std::string bind_address = {};
+  HostGrouping host_grouping = HostGrouping::kAutomatic;
 };
 
 // Returns when every rank has called it. Throws InvalidArgument (options that contradict each
@@ -83,20 +106,42 @@ std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& option
 // their options. Throws as InitProcessGroup does.
 std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options);
 
-// Options from the variables that launchers set: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-// MASTER_ADDR, MASTER_PORT (torchrun, Kubernetes), else SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID,
-// SLURM_NTASKS_PER_NODE, else OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE. MASTER_ADDR
-// and MASTER_PORT are needed in any case when there is more than one rank, but ignored when
-// `rendezvous` (for the option of that name) is not empty. Throws InvalidArgument naming each
-// variable that is missing or wrong.
-ProcessGroupOptions ProcessGroupOptionsFromEnvironment(
-    const std::map<std::string, std::string>& environment, absl::string_view rendezvous = "");
+using Environment = std::map<std::string, std::string>;
+
+// Options from the variables that launchers set; the first of these whose rank is set counts.
+//   torchrun, PyTorchJob  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+//     Without the local ones: all ranks are on this host, but in a pod of Kubernetes one rank is.
+//   //tools:launch        these, and LOCKSTEP_STORE (host:port of a store that it serves),
+//     LOCKSTEP_TOKEN_FILE, or LOCKSTEP_RENDEZVOUS (file:///folder): new for each attempt.
+//   Slurm                 SLURM_PROCID, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_NUM_TASKS or
+//     SLURM_NTASKS, SLURM_STEP_TASKS_PER_NODE or SLURM_TASKS_PER_NODE or SLURM_NTASKS_PER_NODE
+//     ("2(x3),1"). Where MASTER_ADDR is not set: the first host of SLURM_STEP_NODELIST or
+//     SLURM_JOB_NODELIST, else SLURM_LAUNCH_NODE_IPADDR. Where MASTER_PORT is not set:
+//     61440 + (SLURM_JOB_ID + 1009 SLURM_STEP_ID) mod 4096.
+//   Open MPI              OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, and MASTER_ADDR
+//   and
+//     MASTER_PORT, which mpirun's -x passes on.
+//   Kubernetes, indexed   JOB_COMPLETION_INDEX, and WORLD_SIZE, MASTER_ADDR and MASTER_PORT from
+//   the
+//     manifest. One rank a pod.
+// MASTER_ADDR and MASTER_PORT are needed when there is more than one rank, but ignored when
+// `rendezvous` (for the option of that name) is not empty. LOCKSTEP_TOKEN_FILE is read with each of
+// them. Throws InvalidArgument naming each variable that is missing or wrong, and what
+// ReadTokenFile throws.
+ProcessGroupOptions ProcessGroupOptionsFromEnvironment(const Environment& environment,
+                                                       absl::string_view rendezvous = "");
+
+// Whether this process was started as a rank: one of those ranks is set, and with it what only
+// ranks have (WORLD_SIZE; a Slurm step, which the shell of a batch script is not).
+bool StartedAsRank(const Environment& environment);
 
 // For backends, from an alwayslink target. The factory gets validated options with a store,
 // which its communicator keeps. Throws AlreadyExists.
 using CommunicatorFactory =
     std::function<std::shared_ptr<Communicator>(const ProcessGroupOptions& options)>;
 void RegisterBackend(absl::string_view name, CommunicatorFactory factory);
+// Whether this program has it.
+bool IsBackendLinked(absl::string_view name);
 
 // The local ranks' share of this process's processors: at least 1.
 int ThreadsPerRank(int local_world_size);

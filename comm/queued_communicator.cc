@@ -290,17 +290,26 @@ std::string QueuedCommunicator::Where(const Collective& collective, int64_t sequ
                       " of group \"", group_name(), "\", collective ", sequence);
 }
 
-void QueuedCommunicator::ThrowIfFailedFor(const Signature& signature) const {
+void QueuedCommunicator::ThrowIfFailedFor(const Collective& collective) {
   try {
     ThrowIfFailed();
   } catch (const Error& error) {
-    throw error.WithContext(absl::StrCat(signature.ToString(), ": group \"", group_name(),
-                                         "\" is in the error state; make a new group"));
+    if (!recorder_.has_error()) {
+      // The first that this rank hears of it. What it was about to call belongs to the record.
+      recorder_.Failed(error);
+      recorder_.Ended(recorder_.Issued(collective.signature, collective.counts, sequence(),
+                                       LargestBytes(collective)),
+                      &error);
+      recorder_.WriteOnce();
+    }
+    throw error.WithContext(absl::StrCat(collective.signature.ToString(collective.counts),
+                                         ": rank ", rank(), " of group \"", group_name(),
+                                         "\": the group is in the error state; make a new group"));
   }
 }
 
 Work QueuedCommunicator::Issue(Collective collective) {
-  ThrowIfFailedFor(collective.signature);
+  ThrowIfFailedFor(collective);
   std::vector<Tensor> buffers;
   if (collective.input.defined()) {
     buffers.push_back(collective.input);

@@ -128,7 +128,7 @@ class QueuedCommunicator : public Communicator {
   class TransferRunner;
 
   std::string Where(const Collective& collective, int64_t sequence) const;
-  void ThrowIfFailedFor(const Signature& signature) const;
+  void ThrowIfFailedFor(const Collective& collective);
   void RecordIssued(Task* task);
   void RunTask(Task& task);
   // What went wrong, if anything.

@@ -11,6 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/process_group.h"
@@ -72,13 +74,28 @@ void RequireGapsUntouched(const Tensor& view, int64_t elements) {
           "memory between the elements of a strided output was written");
 }
 
+ProcessGroupOptions TestGroupOptions(const RankContext& context, std::string name) {
+  ProcessGroupOptions options = context.group_options(std::move(name));
+  for (absl::string_view word : absl::StrSplit(context.argument, ' ')) {
+    if (word == "staged") options.peer_memory_access = PeerMemoryAccess::kStaged;
+    if (word == "verified") options.verify_payload = true;
+    if (word == "direct" && options.backend == "shm") {
+      options.peer_memory_access = PeerMemoryAccess::kDirect;
+    }
+    if (absl::ConsumePrefix(&word, "backend=")) options.backend = std::string(word);
+    if (!absl::ConsumePrefix(&word, "hosts=")) continue;
+    const std::vector<std::string> hosts = absl::StrSplit(word, ',');
+    options.host_id = absl::StrCat(
+        "host ", word == "own" ? absl::StrCat(context.rank)
+                               : hosts[static_cast<size_t>(context.rank) % hosts.size()]);
+  }
+  return options;
+}
+
 std::shared_ptr<Communicator> MakeTestGroup(const RankContext& context, absl::Duration timeout,
                                             std::string name) {
-  ProcessGroupOptions options = context.group_options(std::move(name));
+  ProcessGroupOptions options = TestGroupOptions(context, std::move(name));
   options.timeout = timeout;
-  if (absl::StrContains(context.argument, "staged")) {
-    options.peer_memory_access = PeerMemoryAccess::kStaged;
-  }
   return InitProcessGroup(options);
 }
 

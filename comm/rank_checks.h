@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -38,7 +39,15 @@ Tensor StridedView(const std::vector<int64_t>& shape, const std::vector<int64_t>
 // Fails unless exactly the elements that `view` shows have been changed from -99.
 void RequireGapsUntouched(const Tensor& view, int64_t elements);
 
-// A group of all ranks. With "staged" in the ranks' argument no memory is reached directly.
+// Options for a group of all ranks, from words in the ranks' argument:
+//
+//   staged, direct   how shm reaches memory
+//   verified         payloads have checksums (shm)
+//   backend=gloo     instead of shm
+//   hosts=0,1,1      ranks 0, 1, 2, ... play hosts of these numbers, and so on from the start
+//   hosts=own        every rank plays a host of its own
+ProcessGroupOptions TestGroupOptions(const RankContext& context, std::string name = "world");
+// And the group. Its timeout is for everything that waits.
 std::shared_ptr<Communicator> MakeTestGroup(const RankContext& context,
                                             absl::Duration timeout = absl::Seconds(30),
                                             std::string name = "world");

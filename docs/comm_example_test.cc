@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
+#include "lockstep/comm/flight_record.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/store_token.h"
@@ -71,9 +73,24 @@ void RankMain(comm::RankContext& context) {
   Tensor fast = FromStorage(storage, {1 << 18}, DType::kFloat32);
   world->Broadcast(fast, {.root = 0}).Wait();
 
+  const std::string folder = absl::StrCat(testing::TempDir(), "/flight_records");
+  comm::ProcessGroupOptions patient = context.group_options("patient");
+  patient.slow_warning = absl::Seconds(30);
+  patient.on_slow = [](const std::string& warning) {
+    std::fprintf(stderr, "%s\n", warning.c_str());
+  };
+  patient.verify_payload = true;
+  patient.flight_recorder.folder = folder;
+  std::shared_ptr<comm::Communicator> recorded = comm::InitProcessGroup(patient);
+  recorded->AllReduce(values).Wait();
+  comm::WriteFlightRecord(recorded->flight_record(), folder);  // at any other time
+  const std::string path =
+      absl::StrCat(folder, "/", comm::FlightRecordFileName("patient", world->rank()));
+  if (comm::ReadFlightRecord(path).calls.size() != 1) throw InternalError("wrong record");
+
   const bool is_odd = world->rank() == 1;
   if (all.Item<float>({2, 0}) != 2 || parts.Item<float>({2}) != 3 ||
-      values.Item<float>({1}) != 30 || theirs.Item<float>({1}) != 10 || config != "layers: 12" ||
+      values.Item<float>({1}) != 90 || theirs.Item<float>({1}) != 10 || config != "layers: 12" ||
       hosts[2] != "host2" || half->size() != (is_odd ? 1 : 2) || (ends == nullptr) != is_odd) {
     throw InternalError("wrong values");
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/error.h"
@@ -19,7 +20,12 @@
 #include "lockstep/docs/snippets.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/distributed_data_parallel/compression_hooks.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/distributed_data_parallel/join.h"
+#include "lockstep/strategies/distributed_data_parallel/loss_factors.h"
+#include "lockstep/strategies/local_sgd/local_sgd.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -65,6 +71,42 @@ void RankMain(comm::RankContext& context) {
 
   strategies::ReductionStatistics statistics = ddp.statistics();
   if (statistics.collectives != ddp.bucket_count()) throw InternalError("unexpected collectives");
+
+  const std::vector<double> counts =
+      world->rank() == 0 ? std::vector<double>{1} : std::vector<double>{2, 1};
+  optimizer.ZeroGrad();
+  const std::vector<double> factors = strategies::LossFactors(counts, *world);
+  for (size_t i = 0; i < factors.size(); ++i) {
+    std::optional<strategies::DistributedDataParallel::NoSync> no_sync;
+    if (i + 1 < factors.size()) no_sync.emplace(ddp);
+    Tensor mean_loss = MseLoss((*model)(first.At("inputs")), first.At("targets"));
+    autograd::Backward(mean_loss * factors[i]);
+  }
+
+  const int batches_of_this_rank = world->rank() + 1;
+  strategies::Join join({&ddp});
+  for (int batch = 0; batch < batches_of_this_rank; ++batch) {
+    optimizer.ZeroGrad();
+    autograd::Backward(MseLoss((*model)(first.At("inputs")), first.At("targets")));
+    optimizer.Step();
+  }
+  join.Finish();
+
+  auto other = std::make_shared<models::Mlp>(models::MlpConfig{.sizes = {2, 8, 1}});
+  optim::Sgd other_optimizer(other->NamedParameters(), {.lr = 0.1});
+  strategies::DistributedDataParallel compressed(
+      other, world,
+      {.communication_hook = std::make_shared<strategies::CompressionHook>(DType::kBFloat16)});
+  strategies::LocalSgd local(compressed, {.period = 2, .warmup_steps = 1});
+  for (int step = 0; step < 4; ++step) {
+    other_optimizer.ZeroGrad();
+    {
+      const auto scope = local.BackwardScope();
+      autograd::Backward(MseLoss((*other)(first.At("inputs")), first.At("targets")));
+    }
+    other_optimizer.Step();
+    local.AfterStep();
+  }
 }
 
 TEST(DdpExample, PageIsThisFile) {

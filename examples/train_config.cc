@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,7 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/setting.h"
+#include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::examples {
@@ -84,6 +86,7 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("block", self.block);
   visit("strategy", self.strategy);
   visit("ranks", self.ranks);
+  visit("devices", self.devices);
   visit("threads_per_rank", self.threads_per_rank);
   visit("steps", self.steps);
   visit("batch", self.batch);
@@ -93,6 +96,14 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("amp", self.amp);
   visit("checkpoint", self.checkpoint);
   visit("offload_activations", self.offload_activations);
+  visit("accumulate", self.accumulate);
+  visit("bucket_cap_mb", self.bucket_cap_mb);
+  visit("static_graph", self.static_graph);
+  visit("find_unused_parameters", self.find_unused_parameters);
+  visit("gradient_as_bucket_view", self.gradient_as_bucket_view);
+  visit("comm_hook", self.comm_hook);
+  visit("local_sgd_period", self.local_sgd_period);
+  visit("staleness", self.staleness);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
@@ -114,10 +125,16 @@ void TrainConfig::Resolve() {
   Require(width % heads == 0, "width", width,
           absl::StrCat("must be a multiple of --heads=", heads));
 
-  Require(strategy == "single" || strategy == "ddp", "strategy", strategy, "give single or ddp");
+  Require(strategy == "single" || strategy == "ddp" || strategy == "dp", "strategy", strategy,
+          "give single, ddp or dp");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
-  Require(strategy != "single" || ranks == 1, "strategy", strategy,
+  Require(strategy == "ddp" || ranks == 1, "strategy", strategy,
           absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
+  Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
+  Require(strategy == "dp" || devices == 1, "devices", devices,
+          "is for --strategy=dp; a rank has one");
+  Require(strategy != "dp" || !offload_activations, "offload_activations", "true",
+          "makes the devices of --strategy=dp wait for each other; use --strategy=ddp");
   Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
           "give a count >= 1, or 0 for the processors divided by the ranks");
   Require(steps >= 1, "steps", steps, "give a count >= 1");
@@ -142,6 +159,32 @@ void TrainConfig::Resolve() {
   };
   parses("amp", amp, &amp::ParseAutocast);
   parses("checkpoint", checkpoint, &checkpoint::ParseCheckpointSetting);
+  parses("comm_hook", comm_hook, &strategies::ParseCommunicationHook);
+  Require(accumulate >= 1, "accumulate", accumulate, "give a number of batches >= 1");
+  Require(bucket_cap_mb >= 1, "bucket_cap_mb", bucket_cap_mb, "give MiB >= 1");
+  Require(local_sgd_period >= 0, "local_sgd_period", local_sgd_period,
+          "give a number of steps >= 1, or 0 for averages of gradients in every step");
+  Require(!static_graph || !find_unused_parameters, "static_graph", static_graph,
+          "does not go with --find_unused_parameters; it learns the unused ones by itself");
+  const auto ddp_only = [&](bool is_default, absl::string_view flag, const absl::AlphaNum& value) {
+    Require(is_default || strategy == "ddp", flag, value,
+            absl::StrCat("is for --strategy=ddp, and this is --strategy=", strategy));
+  };
+  ddp_only(bucket_cap_mb == 25, "bucket_cap_mb", bucket_cap_mb);
+  ddp_only(!static_graph, "static_graph", static_graph);
+  ddp_only(!find_unused_parameters, "find_unused_parameters", find_unused_parameters);
+  ddp_only(!gradient_as_bucket_view, "gradient_as_bucket_view", gradient_as_bucket_view);
+  ddp_only(comm_hook == "none", "comm_hook", comm_hook);
+  ddp_only(local_sgd_period == 0, "local_sgd_period", local_sgd_period);
+  ddp_only(staleness == 0, "staleness", staleness);
+  Require(staleness >= 0 && staleness <= 16, "staleness", staleness, "give 0 (none) to 16 steps");
+  Require(staleness == 0 || (!static_graph && !gradient_as_bucket_view && local_sgd_period == 0 &&
+                             (comm_hook == "none" || comm_hook == "noop")),
+          "staleness", staleness,
+          "does not go with --static_graph, --gradient_as_bucket_view, --local_sgd_period, or a "
+          "--comm_hook other than noop");
+  Require(staleness == 0 || !absl::EndsWith(amp, "fp16"), "staleness", staleness,
+          "does not go with a gradient scaler, whose scale changes between steps; use --amp=bf16");
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");
   Require(keep >= 1, "keep", keep, "give a number of states >= 1");
@@ -174,6 +217,7 @@ std::string TrainConfig::Serialize() const {
   JsonWriter writer;
   VisitFields(*this, writer);
   writer("profile_step", profile_step);
+  writer("backend", backend);
   return writer.json.dump();
 }
 
@@ -184,6 +228,7 @@ TrainConfig TrainConfig::Deserialize(absl::string_view text) {
   TrainConfig config;
   VisitFields(config, JsonReader{json});
   JsonReader{json}("profile_step", config.profile_step);
+  JsonReader{json}("backend", config.backend);
   return config;
 }
 
@@ -205,6 +250,7 @@ void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
   check("block", saved.block, asked.block);
   check("batch", saved.batch, asked.batch);
   check("micro_batches", saved.micro_batches, asked.micro_batches);
+  check("accumulate", saved.accumulate, asked.accumulate);
   check("lr", saved.lr, asked.lr);
   check("seed", saved.seed, asked.seed);
 }

@@ -31,6 +31,7 @@ struct TrainConfig {
   // Training.
   std::string strategy = "ddp";
   int64_t ranks = 2;
+  int64_t devices = 1;           // of dp
   int64_t threads_per_rank = 0;  // 0: processors / ranks
   int64_t steps = 2200;
   int64_t batch = 12;         // rows of the whole step
@@ -40,6 +41,15 @@ struct TrainConfig {
   std::string amp;                  // as amp::ParseAutocast takes it
   std::string checkpoint = "none";  // as checkpoint::ParseCheckpointSetting takes it
   bool offload_activations = false;
+  int64_t accumulate = 1;  // batches that a step adds up
+  // Of DistributedDataParallel.
+  int64_t bucket_cap_mb = 25;
+  bool static_graph = false;
+  bool find_unused_parameters = false;
+  bool gradient_as_bucket_view = false;
+  std::string comm_hook = "none";  // as strategies::ParseCommunicationHook takes it
+  int64_t staleness = 0;           // steps that averages arrive late
+  int64_t local_sgd_period = 0;    // 0: gradients are averaged in every step
 
   // States.
   std::string out;  // absolute
@@ -49,11 +59,14 @@ struct TrainConfig {
 
   // Of this run only, not kept in states.
   int64_t profile_step = 0;  // the step to record; 0: none
+  std::string backend;       // of the group of ranks; empty: the default
 
   // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag,
   // its value and what to give.
   void Resolve();
   models::Gpt2Config ModelConfig() const;
+  // Forward and backward passes of a rank in a step.
+  int64_t PassesPerStep() const { return micro_batches * accumulate; }
 
   // To and from the values of a training state ("config.*"). A setting that the state does not
   // have, because it is newer, is its default: what was done before there was a choice.

@@ -1,14 +1,19 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains a byte-level GPT on text, on several ranks of this machine.
+// Trains a byte-level GPT on text, on several ranks of this machine, or as one of the ranks that
+// //tools:launch, torchrun, Slurm, Open MPI or Kubernetes has started (docs/launch.md).
 //
 //   ./bazelw run //examples:train_gpt
 //   ./bazelw run //examples:train_gpt -- --data=book.txt --ranks=4 --batch=16 --steps=500
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +22,13 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "glog/logging.h"
 #include "lockstep/base/caller_path.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/byte_strings.h"
+#include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/data/byte_text.h"
@@ -28,14 +36,20 @@
 #include "lockstep/examples/train_config.h"
 #include "lockstep/examples/trainer.h"
 #include "lockstep/state/training_state.h"
+#include "lockstep/tensor/thread_state.h"
 
 ABSL_FLAG(std::string, data, "/usr/include/c++",
           "Text to learn: a file, or a folder that is read recursively.");
 ABSL_FLAG(std::vector<std::string>, extensions, {},
           "With a folder: only files whose names end in one of these, e.g. .h,.cc. Empty: all.");
-ABSL_FLAG(std::string, strategy, "ddp",
-          "single (one rank) or ddp (DistributedDataParallel over shared memory).");
-ABSL_FLAG(int64_t, ranks, 0, "Processes to train on. 0: 2 for ddp, 1 for single.");
+ABSL_FLAG(
+    std::string, strategy, "ddp",
+    "single (one rank), ddp (DistributedDataParallel over shared memory) or dp (DataParallel: "
+    "one process, several devices).");
+ABSL_FLAG(int64_t, ranks, 0,
+          "Processes to train on. 0: 2 for ddp, 1 otherwise, or those that a launcher started.");
+ABSL_FLAG(std::string, backend, "", "How ranks exchange data: shm (on one host). Empty: shm.");
+ABSL_FLAG(int64_t, devices, 0, "Devices of dp, a thread each. 0: 2 for dp, 1 otherwise.");
 ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
 ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");
 ABSL_FLAG(int64_t, heads, 0, "Attention heads. 0: the model's.");
@@ -54,13 +68,32 @@ ABSL_FLAG(std::string, checkpoint, "none",
           "but contractions), or budget:SIZE (what fits best, e.g. budget:64MiB a rank).");
 ABSL_FLAG(bool, offload_activations, false,
           "Keep activations on the host device between forward and backward.");
+ABSL_FLAG(int64_t, accumulate, 1,
+          "Batches of --batch rows whose gradients a step adds up before they are averaged.");
+ABSL_FLAG(int64_t, bucket_cap_mb, 25, "ddp: MiB of gradients that are averaged at once.");
+ABSL_FLAG(bool, static_graph, false,
+          "ddp: every backward is as the first one, which is reduced at its end.");
+ABSL_FLAG(bool, find_unused_parameters, false,
+          "ddp: allow parameters that a backward does not reach.");
+ABSL_FLAG(bool, gradient_as_bucket_view, false,
+          "ddp: gradients are views of the buckets, which saves their size once.");
+ABSL_FLAG(std::string, comm_hook, "none",
+          "ddp: how gradients travel: none (as they are), fp16, bf16, powersgd[:RANK[:START]], or "
+          "noop (not at all: for measuring).");
+ABSL_FLAG(int64_t, local_sgd_period, 0,
+          "ddp: average the parameters after every this many steps, and before validations and "
+          "states, instead of the gradients in each. 0: gradients.");
+ABSL_FLAG(
+    int64_t, staleness, 0,
+    "ddp: step by the averages of this many steps ago, which travel while later steps compute.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
           "Folder for training states. Empty: train_gpt_out/run-N, N the first that is free.");
 ABSL_FLAG(std::string, resume, "",
-          "Go on from a state: its folder, a run's folder, or 'latest' (the newest good state in "
-          "--out, or in train_gpt_out).");
+          "Go on from a state: its folder, a run's folder, 'latest' (the newest good state in "
+          "--out, or in train_gpt_out), or 'auto' (the newest good one in --out; a new run where "
+          "there is none yet, so that a job that is restarted keeps its command).");
 ABSL_FLAG(int64_t, save_every, 500, "Steps between states. 0: only at the end.");
 ABSL_FLAG(int64_t, keep, 3, "States to keep.");
 ABSL_FLAG(int64_t, profile_step, 0,
@@ -75,6 +108,8 @@ constexpr const char* kFlagNames[] = {"data",
                                       "extensions",
                                       "strategy",
                                       "ranks",
+                                      "backend",
+                                      "devices",
                                       "model",
                                       "layers",
                                       "heads",
@@ -88,6 +123,14 @@ constexpr const char* kFlagNames[] = {"data",
                                       "amp",
                                       "checkpoint",
                                       "offload_activations",
+                                      "accumulate",
+                                      "bucket_cap_mb",
+                                      "static_graph",
+                                      "find_unused_parameters",
+                                      "gradient_as_bucket_view",
+                                      "comm_hook",
+                                      "local_sgd_period",
+                                      "staleness",
                                       "out",
                                       "resume",
                                       "save_every",
@@ -98,7 +141,8 @@ constexpr char kDefaultRoot[] = "train_gpt_out";
 
 void PrintHelp() {
   std::printf(
-      "Trains a byte-level GPT on text, on several ranks of this machine.\n\n"
+      "Trains a byte-level GPT on text, on several ranks of this machine, or as one of the ranks\n"
+      "that a launcher has started (docs/launch.md).\n\n"
       "  ./bazelw run //examples:train_gpt -- [flags]\n\n");
   for (const char* name : kFlagNames) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
@@ -138,8 +182,11 @@ TrainConfig ConfigFromFlags() {
   config.width = absl::GetFlag(FLAGS_width);
   config.block = absl::GetFlag(FLAGS_block);
   config.strategy = absl::GetFlag(FLAGS_strategy);
+  config.backend = absl::GetFlag(FLAGS_backend);
   config.ranks = absl::GetFlag(FLAGS_ranks);
-  if (config.ranks == 0) config.ranks = config.strategy == "single" ? 1 : 2;
+  if (config.ranks == 0) config.ranks = config.strategy == "ddp" ? 2 : 1;
+  config.devices = absl::GetFlag(FLAGS_devices);
+  if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
@@ -147,6 +194,14 @@ TrainConfig ConfigFromFlags() {
   config.amp = absl::GetFlag(FLAGS_amp);
   config.checkpoint = absl::GetFlag(FLAGS_checkpoint);
   config.offload_activations = absl::GetFlag(FLAGS_offload_activations);
+  config.accumulate = absl::GetFlag(FLAGS_accumulate);
+  config.bucket_cap_mb = absl::GetFlag(FLAGS_bucket_cap_mb);
+  config.static_graph = absl::GetFlag(FLAGS_static_graph);
+  config.find_unused_parameters = absl::GetFlag(FLAGS_find_unused_parameters);
+  config.gradient_as_bucket_view = absl::GetFlag(FLAGS_gradient_as_bucket_view);
+  config.comm_hook = absl::GetFlag(FLAGS_comm_hook);
+  config.local_sgd_period = absl::GetFlag(FLAGS_local_sgd_period);
+  config.staleness = absl::GetFlag(FLAGS_staleness);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -211,28 +266,55 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "extensions")) config.extensions = asked.extensions;
   if (Given(given, "strategy")) config.strategy = asked.strategy;
   if (Given(given, "ranks")) config.ranks = asked.ranks;
-  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy == "single") {
+  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy != "ddp") {
     config.ranks = 1;
   }
+  if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;
   if (Given(given, "threads_per_rank")) config.threads_per_rank = asked.threads_per_rank;
   if (Given(given, "amp")) config.amp = asked.amp;
   if (Given(given, "checkpoint")) config.checkpoint = asked.checkpoint;
   if (Given(given, "offload_activations")) config.offload_activations = asked.offload_activations;
+  if (Given(given, "bucket_cap_mb")) config.bucket_cap_mb = asked.bucket_cap_mb;
+  if (Given(given, "static_graph")) config.static_graph = asked.static_graph;
+  if (Given(given, "find_unused_parameters"))
+    config.find_unused_parameters = asked.find_unused_parameters;
+  if (Given(given, "gradient_as_bucket_view"))
+    config.gradient_as_bucket_view = asked.gradient_as_bucket_view;
+  if (Given(given, "comm_hook")) config.comm_hook = asked.comm_hook;
+  if (Given(given, "local_sgd_period")) config.local_sgd_period = asked.local_sgd_period;
+  if (Given(given, "staleness")) config.staleness = asked.staleness;
   if (Given(given, "steps")) config.steps = asked.steps;
   if (Given(given, "save_every")) config.save_every = asked.save_every;
   if (Given(given, "keep")) config.keep = asked.keep;
   config.profile_step = asked.profile_step;
+  config.backend = asked.backend;
   config.out =
       Given(given, "out") ? asked.out : std::filesystem::path(found.path).parent_path().string();
   config.resume = found.path;
   return config;
 }
 
-TrainConfig MakeConfig(const std::vector<std::string>& given) {
+// Whether --resume=auto finds nothing to go on from.
+bool StartsAnew(const std::string& resume, const std::string& out) {
+  if (resume != "auto") return resume.empty();
+  if (out.empty()) {
+    throw InvalidArgumentError(
+        "--resume=auto: give --out=FOLDER too, the run to go on with or to start");
+  }
+  return state::ListTrainingStates(out).empty();
+}
+
+// `launched`: the ranks that a launcher has started, or 0.
+TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   TrainConfig config = ConfigFromFlags();
+  if (launched > 0 && Given(given, "ranks") && config.ranks != launched) {
+    throw InvalidArgumentError(absl::StrCat("--ranks=", config.ranks, ": a launcher has started ",
+                                            launched, " ranks: leave the flag out"));
+  }
   const std::string resume = absl::GetFlag(FLAGS_resume);
-  if (!resume.empty()) {
-    config = MergeResumed(FindState(resume, config.out), config, given);
+  if (!StartsAnew(resume, config.out)) {
+    config =
+        MergeResumed(FindState(resume == "auto" ? "latest" : resume, config.out), config, given);
   } else if (config.out.empty()) {
     config.out = FreeRunFolder();
   } else if (!state::ListTrainingStates(config.out).empty()) {
@@ -240,6 +322,7 @@ TrainConfig MakeConfig(const std::vector<std::string>& given) {
                                           ": has training states already; go "
                                           "on with --resume=latest, or give another folder"));
   }
+  if (launched > 0) config.ranks = launched;
   config.Resolve();
   // Opened here once, so that a wrong path is one line and not one a rank.
   const auto text = data::ByteText::Open(config.data, {.extensions = config.extensions});
@@ -253,10 +336,52 @@ void RankMain(comm::RankContext& context) {
   if (context.rank != 0) FLAGS_minloglevel = google::GLOG_ERROR;
   InstallStopSignal();
   const TrainConfig config = TrainConfig::Deserialize(context.argument);
-  Train(config, comm::InitProcessGroup(context.group_options()));
+  comm::ProcessGroupOptions options = context.group_options();
+  if (!config.backend.empty()) options.backend = config.backend;
+  Train(config, comm::InitProcessGroup(options));
 }
 
-int Run(int argc, char** argv) {
+// Rank 0 makes it, and says why where it cannot.
+TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::string>& given) {
+  constexpr char kMade = '+';
+  std::optional<Error> failure;
+  std::string text;
+  if (world.rank() == 0) {
+    try {
+      text = kMade + MakeConfig(given, world.size()).Serialize();
+    } catch (const Error& error) {
+      failure = error;
+      text = "-" + error.message();
+    }
+  }
+  text = comm::BroadcastBytes(world, text);
+  if (failure) throw *failure;
+  if (text.front() != kMade) {
+    throw AbortedError(absl::StrCat("rank 0 could not begin: ", text.substr(1)));
+  }
+  return TrainConfig::Deserialize(absl::string_view(text).substr(1));
+}
+
+// This process is one of the ranks.
+void RunAsRank(const comm::Environment& environment, const std::vector<std::string>& given) {
+  comm::ProcessGroupOptions options = comm::ProcessGroupOptionsFromEnvironment(environment);
+  if (options.rank != 0) FLAGS_minloglevel = google::GLOG_ERROR;
+  InstallStopSignal();
+  if (const std::string backend = absl::GetFlag(FLAGS_backend); !backend.empty()) {
+    options.backend = backend;
+  }
+  try {
+    const std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(options);
+    const TrainConfig config = AgreeOnConfig(*world, given);
+    SetIntraOpThreads(config.threads_per_rank > 0 ? static_cast<int>(config.threads_per_rank)
+                                                  : comm::ThreadsPerRank(options.local_world_size));
+    Train(config, world);
+  } catch (const Error& error) {
+    throw error.WithContext(absl::StrCat("rank ", options.rank));
+  }
+}
+
+int Run(int argc, char** argv, const comm::Environment& environment) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") {
@@ -270,7 +395,11 @@ int Run(int argc, char** argv) {
     throw InvalidArgumentError(absl::StrCat("unexpected argument '", rest[1],
                                             "'; flags are written --name=value, see --help"));
   }
-  const TrainConfig config = MakeConfig(given);
+  if (comm::StartedAsRank(environment)) {
+    RunAsRank(environment, given);
+    return 0;
+  }
+  const TrainConfig config = MakeConfig(given, /*launched=*/0);
   comm::SpawnOptions options;
   options.argument = config.Serialize();
   options.threads_per_rank = static_cast<int>(config.threads_per_rank);
@@ -278,7 +407,20 @@ int Run(int argc, char** argv) {
   return 0;
 }
 
+comm::Environment ReadEnvironment() {
+  comm::Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::pair<std::string, std::string> pair =
+        absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+    environment.insert(pair);
+  }
+  return environment;
+}
+
 }  // namespace
+
+int Main(int argc, char** argv) { return Run(argc, argv, ReadEnvironment()); }
+
 }  // namespace lockstep::examples
 
 int main(int argc, char** argv) {
@@ -286,7 +428,7 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   lockstep::comm::MaybeRunSpawnedRank(argc, argv);
   try {
-    return lockstep::examples::Run(argc, argv);
+    return lockstep::examples::Main(argc, argv);
   } catch (const lockstep::Error& error) {
     std::fprintf(stderr, "train_gpt: %s\n", error.message().c_str());
   } catch (const std::exception& error) {

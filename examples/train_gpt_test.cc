@@ -176,6 +176,7 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--extensions",
                            "--strategy",
                            "--ranks",
+                           "--devices",
                            "--model",
                            "--layers",
                            "--steps",
@@ -187,11 +188,20 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--save_every",
                            "--keep",
                            "--threads_per_rank",
+                           "--backend",
                            "--profile_step",
                            "--amp",
                            "--micro_batches",
                            "--checkpoint",
-                           "--offload_activations"}) {
+                           "--offload_activations",
+                           "--accumulate",
+                           "--bucket_cap_mb",
+                           "--static_graph",
+                           "--find_unused_parameters",
+                           "--gradient_as_bucket_view",
+                           "--comm_hook",
+                           "--local_sgd_period",
+                           "--staleness"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -237,12 +247,25 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--ranks=-1"},
       {"--data=text.txt", "--strategy=fsdp"},
       {"--data=text.txt", "--strategy=single", "--ranks=2"},
+      {"--data=text.txt", "--strategy=dp", "--ranks=2"},
+      {"--data=text.txt", "--strategy=dp", "--devices=9"},
+      {"--data=text.txt", "--strategy=dp", "--offload_activations"},
+      {"--data=text.txt", "--strategy=ddp", "--devices=2"},
       {"--data=text.txt", "--model=large"},
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
       {"--data=text.txt", "--batch=0"},
       {"--data=text.txt", "--micro_batches=0"},
       {"--data=text.txt", "--micro_batches=4"},
+      {"--data=text.txt", "--accumulate=0"},
+      {"--data=text.txt", "--bucket_cap_mb=0"},
+      {"--data=text.txt", "--comm_hook=fp8"},
+      {"--data=text.txt", "--local_sgd_period=-1"},
+      {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
+      {"--data=text.txt", "--staleness=17"},
+      {"--data=text.txt", "--staleness=1", "--amp=fp16"},
+      {"--data=text.txt", "--staleness=1", "--comm_hook=fp16"},
+      {"--data=text.txt", "--strategy=single", "--comm_hook=fp16"},
       {"--data=text.txt", "--amp=bf8"},
       {"--data=text.txt", "--checkpoint=all"},
       {"--data=text.txt", "--checkpoint=budget:64"},
@@ -256,6 +279,7 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--block=20000"},
       {"--data=text.txt", "--resume=nowhere"},
       {"--data=text.txt", "--resume=latest"},
+      {"--data=text.txt", "--resume=auto"},
       {"--data=text.txt", "--resume=foreign"},
       {"--data=text.txt", "--out=foreign"},
   };
@@ -342,6 +366,36 @@ TEST(TrainGptTest, ResumeIsBitwise) {
               ReadAll(folder + "/again/step-00000008/model.safetensors"));
 }
 
+// One command for the first start of a job and for every later one.
+TEST(TrainGptTest, AutoResumeStartsAnewAndGoesOn) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  Process whole(Tiny({"--data=text.txt", "--steps=6", "--save_every=0", "--out=whole"}), folder);
+  ASSERT_EQ(whole.Wait(), 0) << whole.err();
+  const auto command = [](const char* steps) {
+    return Tiny({"--data=text.txt", steps, "--save_every=0", "--out=run", "--resume=auto"});
+  };
+  // A schedule of 6 steps that is stopped after 3 is what a killed job leaves.
+  Process first(
+      Tiny({"--data=text.txt", "--steps=6", "--save_every=3", "--out=run", "--resume=auto"}),
+      folder);
+  ASSERT_EQ(first.Wait(), 0) << first.err();
+  EXPECT_EQ(first.out().find("resuming: "), std::string::npos);
+  fs::remove_all(folder + "/run/step-00000006");
+  Process second(command("--steps=6"), folder);
+  ASSERT_EQ(second.Wait(), 0) << second.err();
+  EXPECT_NE(second.out().find("run/step-00000003, after step 3"), std::string::npos);
+  EXPECT_TRUE(ReadAll(folder + "/whole/step-00000006/model.safetensors") ==
+              ReadAll(folder + "/run/step-00000006/model.safetensors"));
+  // States that are all damaged are no reason to start anew over them.
+  for (const auto& state : fs::directory_iterator(folder + "/run")) {
+    fs::resize_file(state.path() / "model.safetensors", 10);
+  }
+  Process damaged(command("--steps=6"), folder);
+  EXPECT_EQ(damaged.Wait(), 1);
+  EXPECT_NE(damaged.err().find("step-00000006"), std::string::npos) << damaged.err();
+}
+
 // float16 has a scaler, whose state is part of the training's; float32 goes on from there too.
 TEST(TrainGptTest, MixedPrecisionWithMicroBatchesResumesBitwise) {
   const std::string folder = NewFolder();
@@ -387,6 +441,28 @@ TEST(TrainGptTest, CheckpointingAndOffloadTrainTheSame) {
     fs::remove_all(folder + "/run");
   }
   EXPECT_FALSE(plain.empty());
+}
+
+// What does not change a bit, and what does and trains all the same.
+TEST(TrainGptTest, OptionsOfDataParallelTraining) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--data=text.txt", "--steps=4", "--out=run"});
+    Process process(Tiny(flags), folder);
+    EXPECT_EQ(process.Wait(), 0) << flags.back() << ": " << process.err();
+    std::string model = ReadAll(folder + "/run/step-00000004/model.safetensors");
+    EXPECT_FALSE(model.empty());
+    fs::remove_all(folder + "/run");
+    return model;
+  };
+  const std::string plain = train({"--bucket_cap_mb=1"});
+  EXPECT_TRUE(train({"--static_graph", "--gradient_as_bucket_view"}) == plain);
+  EXPECT_TRUE(train({"--find_unused_parameters", "--comm_hook=powersgd:1:100"}) == plain);
+  EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
+  EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
+  EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
+  EXPECT_FALSE(train({"--staleness=1", "--amp=bf16"}) == plain);
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {
@@ -450,6 +526,32 @@ TEST(TrainGptTest, OneRankAndThreeRanksTrainToo) {
   }
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_NEAR(losses[0], losses[2], 1e-3);
+}
+
+TEST(TrainGptTest, OneProcessWithSeveralDevicesTrainsAndResumes) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  std::vector<double> losses;
+  const auto train = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "--data=text.txt");
+    Process process(Tiny(arguments), folder);
+    ASSERT_EQ(process.Wait(), 0) << process.err();
+    double loss = 0;
+    EXPECT_TRUE(absl::SimpleAtod(Summary(process.out())["validation_loss"], &loss));
+    losses.push_back(loss);
+  };
+  train({"--steps=6", "--strategy=single"});
+  train({"--steps=6", "--strategy=dp", "--devices=1"});
+  train({"--steps=6", "--strategy=dp", "--devices=3", "--save_every=3", "--out=run"});
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_NEAR(losses[0], losses[2], 1e-3);
+  // From the middle again, also on other devices and on ranks.
+  train({"--resume=run/step-00000003", "--out=same"});
+  EXPECT_EQ(losses[2], losses[3]);
+  train({"--resume=run/step-00000003", "--out=two", "--devices=2"});
+  EXPECT_NEAR(losses[2], losses[4], 1e-3);
+  train({"--resume=run/step-00000003", "--out=ranks", "--strategy=ddp", "--ranks=2"});
+  EXPECT_NEAR(losses[2], losses[5], 1e-3);
 }
 
 }  // namespace

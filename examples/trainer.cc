@@ -38,10 +38,15 @@
 #include "lockstep/profile/machine_limits.h"
 #include "lockstep/profile/profiler.h"
 #include "lockstep/state/training_state.h"
+#include "lockstep/strategies/data_parallel/data_parallel.h"
+#include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
+#include "lockstep/strategies/local_sgd/local_sgd.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/tensor_tree.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
@@ -133,7 +138,13 @@ class Trainer {
     model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
     ApplyCheckpointing();  // before DDP, which would take its trial passes for steps
     if (config.strategy == "ddp") {
-      ddp_.emplace(model_, world_);
+      ddp_.emplace(model_, world_, DdpOptions());
+      if (config.local_sgd_period > 0) {
+        local_sgd_.emplace(*ddp_, strategies::LocalSgdOptions{.period = config.local_sgd_period});
+      }
+    } else if (config.strategy == "dp") {
+      dp_.emplace(model_, strategies::DataParallelOptions{
+                              .devices = strategies::CpuDevices(static_cast<int>(config.devices))});
     }
     const NamedTensors parameters = model_->NamedParameters();
     optimizer_ = std::make_unique<optim::AdamW>(Groups(parameters, config.lr));
@@ -205,13 +216,22 @@ class Trainer {
     return *std::move(batch);
   }
 
+  strategies::DistributedDataParallelOptions DdpOptions() const {
+    return {.bucket_cap_bytes = config_.bucket_cap_mb << 20,
+            .find_unused_parameters = config_.find_unused_parameters,
+            .static_graph = config_.static_graph,
+            .gradient_as_bucket_view = config_.gradient_as_bucket_view,
+            .communication_hook = strategies::ParseCommunicationHook(config_.comm_hook),
+            .staleness = config_.staleness};
+  }
+
   amp::TrainingStepOptions StepOptions() {
     amp::TrainingStepOptions options{.optimizers = {{optimizer_.get(), schedule_.get()}},
                                      .module = model_.get(),
                                      .autocast = autocast_,
                                      .scaler = scaler_.get(),
                                      .clip_norm = kClipNorm,
-                                     .micro_batches = config_.micro_batches,
+                                     .micro_batches = config_.PassesPerStep(),
                                      .group = world_};
     if (ddp_) {
       options.no_sync = [this] {
@@ -222,8 +242,9 @@ class Trainer {
   }
 
   void ApplyCheckpointing() {
-    const Tensor ids = Zeros({config_.batch / config_.ranks / config_.micro_batches, config_.block},
-                             {.dtype = DType::kInt64});
+    const int64_t rows = config_.batch / config_.ranks / config_.micro_batches;
+    const int64_t on_a_device = (rows + config_.devices - 1) / config_.devices;
+    const Tensor ids = Zeros({on_a_device, config_.block}, {.dtype = DType::kInt64});
     checkpointing_ =
         checkpoint::ApplyCheckpointSetting(checkpoint::ParseCheckpointSetting(config_.checkpoint),
                                            checkpoint::UnitsOf(model_->transformer()->h()), [&] {
@@ -233,11 +254,21 @@ class Trainer {
                                            });
   }
 
+  // Mean over the rows of a batch.
+  Tensor Loss(const NamedTensors& batch) {
+    if (!dp_) return model_->Loss(batch.At("ids"), batch.At("targets"));
+    const auto on_replica = [this](const TensorTree& rows) {
+      return TensorTree(model_->Loss(rows.At("ids").tensor(), rows.At("targets").tensor()));
+    };
+    return dp_->MeanLoss(on_replica, TensorTree(batch));
+  }
+
   StepOutcome Step() {
     std::vector<NamedTensors> batches;
-    for (int64_t i = 0; i < config_.micro_batches; ++i) batches.push_back(NextBatch());
+    for (int64_t i = 0; i < config_.PassesPerStep(); ++i) batches.push_back(NextBatch());
     const amp::StepReport report = RunStep(batches);
     ++step_;
+    if (local_sgd_) local_sgd_->AfterStep();
     StepOutcome outcome;
     outcome.loss = report.loss;
     if (!report.stepped) outcome.skipped = report.ToString();
@@ -252,12 +283,14 @@ class Trainer {
   }
 
   amp::StepReport RunStep(const std::vector<NamedTensors>& batches) {
+    std::unique_ptr<strategies::DistributedDataParallel::NoSync> local;
+    if (local_sgd_) local = local_sgd_->BackwardScope();
     try {
       return training_->Run([&](int64_t i) {
         const NamedTensors& batch = batches[static_cast<size_t>(i)];
         std::optional<checkpoint::OffloadActivations> offload;
         if (config_.offload_activations) offload.emplace();
-        return model_->Loss(batch.At("ids"), batch.At("targets"));
+        return Loss(batch);
       });
     } catch (const Error& error) {
       if (error.code() != absl::StatusCode::kFailedPrecondition) throw;
@@ -284,6 +317,7 @@ class Trainer {
 
   // Mean loss over the first rows that are held out, the same rows for every number of ranks.
   double Validate() {
+    if (local_sgd_) local_sgd_->Average();
     const autograd::NoGradScope no_grad;
     std::optional<amp::Autocast> autocast;
     if (autocast_) autocast.emplace(*autocast_);
@@ -295,7 +329,7 @@ class Trainer {
     double sum = 0;
     while (std::optional<NamedTensors> batch = loader.Next()) {
       const double count = static_cast<double>(batch->At("ids").size(0));
-      sum += count * model_->Loss(batch->At("ids"), batch->At("targets")).Item<double>();
+      sum += count * Loss(*batch).Item<double>();
     }
     model_->Train();
     Tensor total = FromVector<double>({sum}, {1});
@@ -303,7 +337,9 @@ class Trainer {
     return total.Item<double>() / static_cast<double>(rows);
   }
 
-  double TokensPerStep() const { return static_cast<double>(config_.batch * config_.block); }
+  double TokensPerStep() const {
+    return static_cast<double>(config_.batch * config_.accumulate * config_.block);
+  }
 
   StepReport Report(double loss) const {
     return {.step = step_,
@@ -315,6 +351,7 @@ class Trainer {
 
   // Rank 0 writes; all ranks learn whether it could, so that they end together.
   void Save() {
+    if (local_sgd_) local_sgd_->Average();
     std::optional<Error> failure;
     if (first_) {
       try {
@@ -387,8 +424,18 @@ class Trainer {
     if (config_.micro_batches > 1) {
       absl::StrAppend(&text, ", ", config_.micro_batches, " micro-batches");
     }
+    if (config_.accumulate > 1) {
+      absl::StrAppend(&text, ", ", config_.accumulate, " batches a step");
+    }
     if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
     if (config_.offload_activations) absl::StrAppend(&text, ", activations on the host");
+    if (config_.comm_hook != "none") absl::StrAppend(&text, ", gradients ", config_.comm_hook);
+    if (config_.staleness > 0) {
+      absl::StrAppend(&text, ", averages of ", config_.staleness, " steps ago");
+    }
+    if (config_.local_sgd_period > 0) {
+      absl::StrAppend(&text, ", parameters averaged every ", config_.local_sgd_period, " steps");
+    }
     return text;
   }
 
@@ -404,9 +451,11 @@ class Trainer {
         static_cast<long long>(config_.layers), static_cast<long long>(config_.heads),
         static_cast<long long>(config_.width), static_cast<long long>(config_.block),
         static_cast<long long>(model_->ParameterCount()));
-    std::printf("strategy: %s, %d rank%s of %d thread%s, backend %s\n", config_.strategy.c_str(),
+    std::printf("strategy: %s, %d rank%s of %d thread%s, %sbackend %s\n", config_.strategy.c_str(),
                 world_->size(), world_->size() == 1 ? "" : "s", IntraOpThreads(),
-                IntraOpThreads() == 1 ? "" : "s", std::string(world_->backend()).c_str());
+                IntraOpThreads() == 1 ? "" : "s",
+                dp_ ? absl::StrCat(config_.devices, " devices, ").c_str() : "",
+                std::string(world_->backend()).c_str());
     std::printf(
         "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g%s\n",
         static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
@@ -468,6 +517,8 @@ class Trainer {
   std::shared_ptr<models::Gpt2> model_;
   std::string checkpointing_;  // what of the model is recomputed, in words
   std::optional<strategies::DistributedDataParallel> ddp_;
+  std::optional<strategies::LocalSgd> local_sgd_;
+  std::optional<strategies::DataParallel> dp_;
   std::unique_ptr<optim::AdamW> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
   std::unique_ptr<amp::GradScaler> scaler_;  // null: gradients are not scaled

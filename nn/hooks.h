@@ -14,6 +14,7 @@
 #ifndef LOCKSTEP_NN_HOOKS_H_
 #define LOCKSTEP_NN_HOOKS_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -61,18 +62,20 @@ class HookHandle {
  private:
   template <typename Hook>
   friend class HookList;
-  explicit HookHandle(std::weak_ptr<bool> removed) : removed_(std::move(removed)) {}
+  explicit HookHandle(std::weak_ptr<std::atomic<bool>> removed) : removed_(std::move(removed)) {}
 
-  std::weak_ptr<bool> removed_;
+  std::weak_ptr<std::atomic<bool>> removed_;
 };
 
 // Hooks of one kind. A hook may remove itself or others and register new ones while it runs; the
-// change counts from the next run on.
+// change counts from the next run on. Runs may overlap on several threads, as long as none of their
+// hooks registers one.
 template <typename Hook>
 class HookList {
  public:
   HookHandle Add(Hook hook) {
-    auto removed = std::make_shared<bool>(false);
+    std::erase_if(entries_, [](const Entry& entry) { return entry.removed->load(); });
+    auto removed = std::make_shared<std::atomic<bool>>(false);
     HookHandle handle(removed);
     entries_.push_back({std::move(hook), std::move(removed)});
     return handle;
@@ -80,23 +83,23 @@ class HookList {
 
   bool empty() const {
     for (const Entry& entry : entries_) {
-      if (!*entry.removed) return false;
+      if (!entry.removed->load()) return false;
     }
     return true;
   }
 
   template <typename... Args>
-  void Run(Args&&... args) {
-    std::erase_if(entries_, [](const Entry& entry) { return *entry.removed; });
+  void Run(Args&&... args) const {
     // A copy: entries_ may grow or shrink under us.
-    const std::vector<Entry> entries = entries_;
+    std::vector<Entry> entries = entries_;
+    std::erase_if(entries, [](const Entry& entry) { return entry.removed->load(); });
     for (const Entry& entry : entries) entry.hook(args...);
   }
 
  private:
   struct Entry {
     Hook hook;
-    std::shared_ptr<bool> removed;
+    std::shared_ptr<std::atomic<bool>> removed;
   };
   std::vector<Entry> entries_;
 };

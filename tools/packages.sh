@@ -18,6 +18,9 @@ CLANG_PACKAGES=(clang-19 libclang-rt-19-dev libomp-19-dev llvm)
 # What the checks of .ci/run need besides.
 CHECK_PACKAGES=(clang-format)
 
+# Programs that tests run where they are installed, and skip where they are not; .ci/run installs them.
+TEST_PACKAGES=(iproute2 openmpi-bin util-linux)
+
 # missing_packages <package>...: prints those that are not installed.
 missing_packages() {
   local installed name

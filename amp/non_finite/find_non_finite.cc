@@ -14,19 +14,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/error.h"
 #include "lockstep/nn/hooks.h"
-#include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/op.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/tensor.h"
-#include "lockstep/tensor/thread_state.h"
+#include "lockstep/tensor/user_layer.h"
 
 namespace lockstep::amp {
 namespace {
-
-constexpr size_t kUserSlot = static_cast<size_t>(DispatchLayer::kUser);
 
 // What one call of FindNonFinite has seen. Shared with the threads that work for it, and with
 // graphs that outlive it.
@@ -69,17 +65,6 @@ class Watch {
   std::map<std::thread::id, std::vector<std::string>> paths_;  // modules being run
   std::optional<NonFiniteReport> report_;
 };
-
-// How threads find the watch that they work under.
-class WatchState : public LayerState {
- public:
-  explicit WatchState(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {}
-  const std::shared_ptr<Watch>& watch() const { return watch_; }
-
- private:
-  std::shared_ptr<Watch> watch_;
-};
-
 // The name of an input; lists have equal lengths and follow each other whole.
 const std::string& InputName(const OpInfo& info, size_t count, size_t position) {
   size_t lists = 0;
@@ -152,18 +137,29 @@ bool CheckOutput(const OpInfo& info, const Tensor& tensor, size_t position,
   return true;
 }
 
-// The user layer.
-TensorList WatchOp(const OpCall& call) {
-  const auto state =
-      std::static_pointer_cast<const WatchState>(CurrentThreadState().layer_state[kUserSlot]);
-  if (state == nullptr || state->watch()->done()) {
-    return DispatchBelow(DispatchLayer::kUser, call);
+// Shared with the threads that work for one call of FindNonFinite, and with graphs that outlive it.
+class WatchLayer : public UserLayer {
+ public:
+  explicit WatchLayer(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {}
+  TensorList Run(const OpCall& call, Below below) const override;
+
+ private:
+  bool IsInnermost() const {
+    return this == FindUserLayer([](const UserLayer& layer) {
+             return dynamic_cast<const WatchLayer*>(&layer) != nullptr;
+           });
   }
-  Watch& watch = *state->watch();
+
+  std::shared_ptr<Watch> watch_;
+};
+
+TensorList WatchLayer::Run(const OpCall& call, Below below) const {
+  Watch& watch = *watch_;
+  if (watch.done() || !IsInnermost()) return below(call);
   const OpInfo& info = GetOpInfo(call.op);
   const int64_t number = watch.CountOp();
   const Finiteness inputs = CheckInputs(info, call, number, watch);
-  TensorList outputs = DispatchBelow(DispatchLayer::kUser, call);
+  TensorList outputs = below(call);
   // A layer below may have called ops of its own and found one of them.
   if (watch.done() || info.kind == OpKind::kView) return outputs;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -181,39 +177,18 @@ TensorList WatchOp(const OpCall& call) {
   return outputs;
 }
 
-void TakeUserSlot() {
-  static const bool taken = [] {
-    try {
-      RegisterLayer(DispatchLayer::kUser, &WatchOp, /*on_by_default=*/false);
-    } catch (const Error&) {
-      throw AlreadyExistsError(
-          "FindNonFinite: it watches through the user slot of dispatch, which has one owner in a "
-          "program and is another layer's here; leave that layer out to look for the tensor");
-    }
-    return true;
-  }();
-  static_cast<void>(taken);
-}
-
 // Scope: ops of this thread, and of those that take over its state, pass through the watch.
 class WatchScope {
  public:
   explicit WatchScope(const std::shared_ptr<Watch>& watch)
-      : watch_(watch),
-        saved_(std::exchange(MutableThreadState().layer_state[kUserSlot],
-                             std::make_shared<WatchState>(watch))),
-        layer_(DispatchLayer::kUser, true) {}
-  ~WatchScope() {
-    watch_->Stop();
-    MutableThreadState().layer_state[kUserSlot] = std::move(saved_);
-  }
+      : watch_(watch), layer_(std::make_shared<WatchLayer>(watch)) {}
+  ~WatchScope() { watch_->Stop(); }
   WatchScope(const WatchScope&) = delete;
   WatchScope& operator=(const WatchScope&) = delete;
 
  private:
   std::shared_ptr<Watch> watch_;
-  std::shared_ptr<const LayerState> saved_;
-  LayerScope layer_;
+  UserLayerScope layer_;
 };
 
 // Scope: the watch knows which module runs.
@@ -290,7 +265,6 @@ std::string NonFiniteReport::ToString() const {
 
 std::optional<NonFiniteReport> FindNonFinite(absl::FunctionRef<void()> body, nn::Module* module) {
   using Source = NonFiniteReport::Source;
-  TakeUserSlot();
   if (module != nullptr) {
     auto found = CheckNamed(module->NamedParameters(), Source::kParameter, Finiteness::kInfinite);
     if (!found.has_value()) {

@@ -18,8 +18,8 @@
 // infinity or a NaN, or makes a NaN of inputs without one. NaN is never on purpose: an input with
 // one is named where it enters.
 //
-// It watches through the user slot of dispatch, which has one owner in a program. It takes the slot
-// when it is first called; a program with a user layer of its own cannot use it.
+// It watches as a layer of the user slot of dispatch (tensor/user_layer.h); a program that has put
+// a function of its own there with RegisterLayer cannot use it.
 #ifndef LOCKSTEP_AMP_NON_FINITE_FIND_NON_FINITE_H_
 #define LOCKSTEP_AMP_NON_FINITE_FIND_NON_FINITE_H_
 
@@ -64,7 +64,7 @@ struct NonFiniteReport {
 // `body` throws, unless something was found by then. This thread's random generators are put back
 // afterwards, so that training goes on as if `body` had not run; what else it changes is its own.
 // `module` may be null; its hooks are registered for the time of the call. May be called inside of
-// itself: then the inner one watches. Throws AlreadyExists when another layer holds the user slot.
+// itself: then the inner one watches. Throws AlreadyExists when the user slot is taken.
 std::optional<NonFiniteReport> FindNonFinite(absl::FunctionRef<void()> body,
                                              nn::Module* module = nullptr);
 

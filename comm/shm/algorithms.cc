@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/reduce.h"
 #include "lockstep/tensor/tensor_data.h"
 
@@ -67,28 +69,27 @@ int64_t Algorithms::InputCount(int peer) const {
   }
 }
 
-Algorithms::Move Algorithms::MoveFrom(int peer) const {
-  const int rank = member_.rank();
+Algorithms::Move Algorithms::MoveOf(int peer, int reader) const {
   const int root = signature_.root;
   switch (signature_.op) {
     case CollectiveId::kBroadcast:
-      return {0, 0, peer == root && rank != root ? signature_.count : 0};
+      return {0, 0, peer == root && reader != root ? signature_.count : 0};
     case CollectiveId::kGather:
-      if (rank != root) return {};
+      if (reader != root) return {};
       [[fallthrough]];
     case CollectiveId::kAllGather:
       return {0, PartOf(peer).begin, PartOf(peer).count()};
     case CollectiveId::kScatter:
       if (peer != root) return {};
-      return {PartOf(rank).begin, 0, PartOf(rank).count()};
+      return {PartOf(reader).begin, 0, PartOf(reader).count()};
     case CollectiveId::kAllToAll: {
       if (!signature_.uneven) {
-        return {signature_.count * rank, signature_.count * peer, signature_.count};
+        return {signature_.count * reader, signature_.count * peer, signature_.count};
       }
       const auto* sent = member_.counts(peer).begin();
       const auto* received = counts_.begin() + member_.size();
-      return {std::accumulate(sent, sent + rank, int64_t{0}),
-              std::accumulate(received, received + peer, int64_t{0}), received[peer]};
+      return {std::accumulate(sent, sent + reader, int64_t{0}),
+              std::accumulate(received, received + peer, int64_t{0}), sent[reader]};
     }
     default:
       return {};
@@ -105,6 +106,7 @@ void Algorithms::Take(const Collective& collective) {
   item_ = ItemSize(signature_.dtype);
   input_ = nullptr;
   output_ = nullptr;
+  corrupted_ = false;
   if (collective.input.defined()) {
     input_ = static_cast<const char*>(KernelRawData(collective.input));
   }
@@ -127,11 +129,71 @@ void Algorithms::Start(const Collective& collective, int64_t sequence) {
   const int64_t payload = InputCount(member_.rank()) * item_;
   member_.my_post().inlined = payload <= kInlineBytes;
   if (payload <= kInlineBytes) Copy(member_.my_inline(), input_, payload);
+  if (check_.enabled()) SealInput();
+}
+
+// ---- Checksums, and what tests make of the data ----
+
+void Algorithms::SealInput() {
+  const int me = member_.rank();
+  if (member_.my_post().inlined) {
+    check_.Seal(PayloadCheck::kInput, member_.slot(), 0, member_.my_inline(),
+                InputCount(me) * item_);
+    return;
+  }
+  for (int reader = 0; reader < member_.size(); ++reader) {
+    Slice part;
+    if (signature_.op == CollectiveId::kReduceScatter) {
+      part = PartOf(reader);
+    } else if (Reduces()) {
+      part = SliceOf(signature_.count, reader);
+    } else {
+      const Move move = MoveOf(me, reader);
+      part = {move.from, move.from + move.count};
+    }
+    check_.Seal(PayloadCheck::kInput, member_.slot(), reader, input_ + part.begin * item_,
+                part.count() * item_);
+  }
+}
+
+void Algorithms::CheckInlined() {
+  if (!check_.enabled()) return;
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    if (!member_.post(peer).inlined) continue;
+    check_.Compare(PayloadCheck::kInput, member_.slot(), peer, 0, member_.inline_data(peer),
+                   InputCount(peer) * item_);
+  }
+}
+
+void Algorithms::CorruptInput() {
+  if (InputCount(member_.rank()) == 0) return;
+  char* data = member_.my_post().inlined ? member_.my_inline() : const_cast<char*>(input_);
+  *data ^= 1;
+  corrupted_ = true;
+}
+
+void Algorithms::FlipStaged(char* staged_input, bool sealed) {
+  if (!corrupted_) return;
+  *staged_input ^= 1;
+  if (sealed) corrupted_ = false;
+}
+
+void Algorithms::SealResult(int slot, const char* data, int64_t bytes) {
+  check_.Seal(PayloadCheck::kResult, slot, 0, data, bytes);
+}
+
+void Algorithms::CheckResults() {
+  if (!check_.enabled()) return;
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    const Slice theirs = SliceOf(signature_.count, peer);
+    check_.Compare(PayloadCheck::kResult, member_.slot(), peer, 0, output_ + theirs.begin * item_,
+                   theirs.count() * item_);
+  }
 }
 
 bool Algorithms::Begin(const Collective& collective, int64_t sequence) {
   Take(collective);
-  if (!IsInlined()) return false;
+  if (!IsInlined() || member_.injects_faults()) return false;
   try {
     Start(collective, sequence);
   } catch (const Error&) {
@@ -153,8 +215,11 @@ void Algorithms::Run(const Collective& collective, int64_t sequence) {
   });
   try {
     if (shares) memory_.Share(collective, &member_.my_post(), member_.deadline());
-    if (!begun) member_.PublishPost();
-    member_.AwaitPosts();
+    const std::optional<FaultKind> fault = member_.FaultAt(/*peer=*/-1, sequence);
+    if (fault == FaultKind::kCorruptPayload) CorruptInput();
+    if (!begun) member_.PublishPost(fault);
+    member_.AwaitPosts(fault);
+    CheckInlined();
     for (int peer = 0; peer < member_.size(); ++peer) {
       if (member_.post(peer).inlined) continue;
       all_inlined = false;
@@ -193,8 +258,7 @@ void Algorithms::RunShared() {
       return ReduceToRoot(outputs_mapped && inputs_mapped);
     case CollectiveId::kReduceScatter: {
       if (!reachable) return ReduceScatterStaged();
-      const Slice part = PartOf(member_.rank());
-      ReduceInputs(part.begin, part.count(), output_);
+      ReduceInputs(member_.rank(), PartOf(member_.rank()), output_);
       return MeetAtEnd();
     }
     default:
@@ -226,6 +290,7 @@ void Algorithms::MoveAll(bool staged) {
       Received(peer, bytes);
     } else if (!staged) {
       CopyFrom(peer, member_.post(peer).input, offset, to, bytes);
+      check_.Compare(PayloadCheck::kInput, member_.slot(), peer, member_.rank(), to, bytes);
     }
   }
   if (staged) MoveStaged();
@@ -240,6 +305,7 @@ void Algorithms::MoveStaged() {
   const int rank = member_.rank();
   const int64_t mine = member_.post(rank).inlined ? 0 : InputCount(rank) * item_;
   int half = 0;
+  check_.StartPieces();
   for (int64_t begin = 0; begin < longest; begin += kStagingBytes, half ^= 1) {
     const int64_t end = begin + kStagingBytes;
     if (begin < mine) {
@@ -252,10 +318,15 @@ void Algorithms::MoveStaged() {
       const int64_t first = std::max(begin, move.from * item_);
       const int64_t last = std::min(end, (move.from + move.count) * item_);
       if (first >= last) continue;
-      Copy(output_ + move.to * item_ + (first - move.from * item_),
-           member_.control().staging(peer, half) + (first - begin), last - first);
+      char* to = output_ + move.to * item_ + (first - move.from * item_);
+      Copy(to, member_.control().staging(peer, half) + (first - begin), last - first);
+      check_.AddPiece(peer, to, last - first);
       Received(peer, last - first);
     }
+  }
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    if (peer == rank || member_.post(peer).inlined || MoveFrom(peer).count == 0) continue;
+    check_.ComparePieces(PayloadCheck::kInput, member_.slot(), peer, rank);
   }
 }
 
@@ -303,15 +374,25 @@ void Algorithms::GatherSources(int64_t offset, int64_t bytes) {
       memory_.Read(peer, descriptor.address + static_cast<uint64_t>(offset), to, bytes);
       sources_.push_back(to);
     }
+    check_.AddPiece(peer, sources_.back(), bytes);
   }
 }
 
-void Algorithms::ReduceInputs(int64_t begin, int64_t count, char* destination) {
+void Algorithms::ReduceInputs(int part, Slice slice, char* destination) {
   const int64_t block = kReadBlockBytes / item_;
-  for (int64_t i = 0; i < count; i += block) {
-    const int64_t n = std::min(block, count - i);
-    GatherSources((begin + i) * item_, n * item_);
+  check_.StartPieces();
+  for (int64_t i = 0; i < slice.count(); i += block) {
+    const int64_t n = std::min(block, slice.count() - i);
+    GatherSources((slice.begin + i) * item_, n * item_);
     ReduceSources(n, destination + i * item_);
+  }
+  CheckGathered(part);
+}
+
+void Algorithms::CheckGathered(int part) {
+  if (!check_.enabled()) return;
+  for (int peer = 0; peer < member_.size(); ++peer) {
+    check_.ComparePieces(PayloadCheck::kInput, member_.slot(), peer, part);
   }
 }
 
@@ -338,12 +419,17 @@ void Algorithms::ReduceToRoot(bool mapped) {
     const Slice slice = SliceOf(signature_.count, member_.rank());
     char* output =
         is_root ? output_ : memory_.Map(signature_.root, member_.post(signature_.root).output);
-    ReduceInputs(slice.begin, slice.count(), output + slice.begin * item_);
+    ReduceInputs(member_.rank(), slice, output + slice.begin * item_);
+    SealResult(member_.slot(), output + slice.begin * item_, slice.count() * item_);
     if (!is_root) bytes_sent_.fetch_add(slice.count() * item_, std::memory_order_relaxed);
   } else if (is_root) {
-    ReduceInputs(0, signature_.count, output_);
+    for (int part = 0; part < member_.size(); ++part) {
+      const Slice slice = SliceOf(signature_.count, part);
+      ReduceInputs(part, slice, output_ + slice.begin * item_);
+    }
   }
   MeetAtEnd();
+  if (mapped && is_root) CheckResults();
 }
 
 void Algorithms::AllReduceMapped() {
@@ -354,6 +440,7 @@ void Algorithms::AllReduceMapped() {
     if (peer != rank) outputs.push_back(memory_.Map(peer, member_.post(peer).output));
   }
   const int64_t block = kMappedBlockBytes / item_;
+  check_.StartPieces();
   for (int64_t i = slice.begin; i < slice.end; i += block) {
     const int64_t n = std::min(block, slice.end - i);
     const int64_t offset = i * item_;
@@ -362,13 +449,17 @@ void Algorithms::AllReduceMapped() {
     for (char* output : outputs) Copy(output + offset, output_ + offset, n * item_);
     bytes_sent_.fetch_add(n * item_ * (member_.size() - 1), std::memory_order_relaxed);
   }
+  CheckGathered(rank);
+  SealResult(member_.slot(), output_ + slice.begin * item_, slice.count() * item_);
   MeetAtEnd();
+  CheckResults();
 }
 
 void Algorithms::AllReduceRead() {
   const int rank = member_.rank();
   const Slice slice = SliceOf(signature_.count, rank);
-  ReduceInputs(slice.begin, slice.count(), output_ + slice.begin * item_);
+  ReduceInputs(rank, slice, output_ + slice.begin * item_);
+  SealResult(member_.slot(), output_ + slice.begin * item_, slice.count() * item_);
   // In place, a peer reads its slice of this rank's buffer until it signals; only then is the
   // result written there.
   MeetAtEnd();
@@ -378,6 +469,7 @@ void Algorithms::AllReduceRead() {
     const int64_t offset = theirs.begin * item_;
     CopyFrom(peer, member_.post(peer).output, offset, output_ + offset, theirs.count() * item_);
   }
+  CheckResults();
   MeetAtEnd();
 }
 
@@ -388,6 +480,8 @@ void Algorithms::ReduceStaged(int half, Slice slice, char* destination) {
   sources_.clear();
   for (int peer = 0; peer < member_.size(); ++peer) {
     sources_.push_back(member_.control().staging(peer, half) + slice.begin * item_);
+    check_.Compare(PayloadCheck::kStaged, half, peer, member_.rank(), sources_.back(),
+                   slice.count() * item_);
     Received(peer, slice.count() * item_);
   }
   ReduceSources(slice.count(), destination);
@@ -401,16 +495,26 @@ void Algorithms::AllReduceStaged() {
     const int64_t n = std::min(chunk, signature_.count - begin);
     char* mine = member_.control().staging(member_.rank(), half);
     Copy(mine, input_ + begin * item_, n * item_);
+    FlipStaged(mine, /*sealed=*/false);
+    for (int reader = 0; reader < member_.size(); ++reader) {
+      const Slice slice = SliceOf(n, reader);
+      check_.Seal(PayloadCheck::kStaged, half, reader, mine + slice.begin * item_,
+                  slice.count() * item_);
+    }
+    FlipStaged(mine, /*sealed=*/true);
     MeetAtEnd();
     // Nobody else reads this slice of this rank's staging before the next meeting.
     const Slice slice = SliceOf(n, member_.rank());
     ReduceStaged(half, slice, mine + slice.begin * item_);
+    SealResult(half, mine + slice.begin * item_, slice.count() * item_);
     MeetAtEnd();
     for (int peer = 0; peer < member_.size() && output_ != nullptr; ++peer) {
       const Slice theirs = SliceOf(n, peer);
       Received(peer, theirs.count() * item_);
-      Copy(output_ + (begin + theirs.begin) * item_,
-           member_.control().staging(peer, half) + theirs.begin * item_, theirs.count() * item_);
+      char* to = output_ + (begin + theirs.begin) * item_;
+      Copy(to, member_.control().staging(peer, half) + theirs.begin * item_,
+           theirs.count() * item_);
+      check_.Compare(PayloadCheck::kResult, half, peer, 0, to, theirs.count() * item_);
     }
   }
 }
@@ -429,7 +533,11 @@ void Algorithms::ReduceScatterStaged() {
       const Slice part = PartOf(rank);
       const int64_t n = std::min(chunk, part.count() - begin);
       Copy(mine + rank * chunk * item_, input_ + (part.begin + begin) * item_, n * item_);
+      if (rank == 0) FlipStaged(mine, /*sealed=*/false);
+      check_.Seal(PayloadCheck::kStaged, half, rank, mine + rank * chunk * item_,
+                  std::max<int64_t>(n, 0) * item_);
     }
+    FlipStaged(mine, /*sealed=*/true);
     MeetAtEnd();
     const int64_t n = std::min(chunk, PartOf(member_.rank()).count() - begin);
     const int64_t first = member_.rank() * chunk;

@@ -26,6 +26,7 @@
 #include "absl/types/span.h"
 #include "lockstep/comm/collective.h"
 #include "lockstep/comm/shm/member.h"
+#include "lockstep/comm/shm/payload_check.h"
 #include "lockstep/comm/shm/peer_memory.h"
 
 namespace lockstep::comm::shm {
@@ -33,7 +34,8 @@ namespace lockstep::comm::shm {
 // One rank's part in collectives. Keeps scratch between them. Used by one thread at a time.
 class Algorithms {
  public:
-  Algorithms(Member* member, PeerMemory* memory) : member_(*member), memory_(*memory) {}
+  Algorithms(Member* member, PeerMemory* memory)
+      : member_(*member), memory_(*memory), check_(member) {}
 
   // Begins the collective `sequence` without waiting, if all that the peers need of this rank fits
   // into the control block: they can complete theirs then. False: nothing has been done.
@@ -56,13 +58,15 @@ class Algorithms {
   // Part `rank` of `count` elements: parts are equal but for the last, and begin on cache lines.
   Slice SliceOf(int64_t count, int rank) const;
 
-  // Where this rank's part of `peer`'s input lies there and goes here, in elements.
+  // Where `reader`'s part of `peer`'s input lies there and goes here, in elements; `to` is of this
+  // rank as the reader.
   struct Move {
     int64_t from = 0;
     int64_t to = 0;
     int64_t count = 0;
   };
-  Move MoveFrom(int peer) const;
+  Move MoveOf(int peer, int reader) const;
+  Move MoveFrom(int peer) const { return MoveOf(peer, member_.rank()); }
   // Part `rank` of a tensor of W parts.
   Slice PartOf(int rank) const;
   // Elements of `peer`'s input; 0 where it has none.
@@ -73,6 +77,16 @@ class Algorithms {
   // Whether every rank's input travels in the control block, as far as this rank can tell alone.
   bool IsInlined() const;
   void Start(const Collective& collective, int64_t sequence);
+  // Publishes checksums of what peers will read of the input, if payloads are verified.
+  void SealInput();
+  void CheckInlined();
+  // Flips a bit of the input, where peers see it. What is staged is sealed once more: there
+  // FlipStaged flips it back, until it is sealed.
+  void CorruptInput();
+  void FlipStaged(char* staged_input, bool sealed);
+  // Of what this rank has reduced for all, and of what the others have, in this rank's output.
+  void SealResult(int slot, const char* data, int64_t bytes);
+  void CheckResults();
   void RunShared();
 
   void MoveAll(bool staged);
@@ -87,7 +101,10 @@ class Algorithms {
   void ReduceScatterStaged();
 
   // destination[i] = reduction over ranks of their inputs' element begin + i.
-  void ReduceInputs(int64_t begin, int64_t count, char* destination);
+  // They are part `part` of the inputs.
+  void ReduceInputs(int part, Slice slice, char* destination);
+  // Whether the pieces that have been reduced are part `part` of the inputs.
+  void CheckGathered(int part);
   void ReduceSources(int64_t count, char* destination);
   // Reduces part `slice` of what all ranks have staged in `half` into `destination`.
   void ReduceStaged(int half, Slice slice, char* destination);
@@ -102,6 +119,7 @@ class Algorithms {
 
   Member& member_;
   PeerMemory& memory_;
+  PayloadCheck check_;
 
   // Of the collective that runs.
   Signature signature_;
@@ -110,6 +128,8 @@ class Algorithms {
   char* output_ = nullptr;
   absl::Span<const int64_t> counts_;  // of an uneven one
   std::optional<int64_t> begun_;      // the collective that Run has to finish
+
+  bool corrupted_ = false;
 
   std::atomic<int64_t> bytes_received_{0};
   std::atomic<int64_t> bytes_sent_{0};

@@ -80,6 +80,7 @@ void MeasureMemory() {
 void MeasureRank(RankContext& context) {
   ProcessGroupOptions options = context.group_options();
   if (context.argument == "staged") options.peer_memory_access = PeerMemoryAccess::kStaged;
+  options.verify_payload = context.argument == "verified";
   const std::shared_ptr<Communicator> comm = InitProcessGroup(options);
   for (const bool allocated : {true, false}) {
     for (const int64_t bytes : kSizes) {
@@ -109,6 +110,8 @@ void RunAll() {
   for (const int ranks : {2, 4}) {
     Spawn(ranks, MeasureRank, {.mode = SpawnMode::kProcesses}).ThrowIfFailed();
     Spawn(ranks, MeasureRank, {.mode = SpawnMode::kProcesses, .argument = "staged"})
+        .ThrowIfFailed();
+    Spawn(ranks, MeasureRank, {.mode = SpawnMode::kProcesses, .argument = "verified"})
         .ThrowIfFailed();
     Spawn(ranks, MeasureRank, {.mode = SpawnMode::kThreads}).ThrowIfFailed();
   }

@@ -41,6 +41,8 @@ struct Post {
   BufferDescriptor output;
   bool inlined = false;        // this rank's input is in its inline data
   uint64_t messages_sent = 0;  // to each peer, so far: process_memory.h
+  bool has_sums = false;       // payload_check.h
+  uint64_t checksum = 0;       // header_checksum.h
 };
 
 // Who sleeps on a rank's bell (futex.h).
@@ -68,10 +70,15 @@ struct alignas(64) RankCell {
 
 // A message from one rank to another, or a piece of one.
 struct Fragment {
+  int64_t number;       // of the message, between these two
+  int64_t begin;        // where this piece of it begins, in bytes
   Signature signature;  // the sender's call
   uint64_t address;     // pulled: where the message is in the sender's memory
   int64_t bytes;        // else: how much of it is in `data`
   bool pulled;
+  bool has_sum;       // of what this piece hands over: base/hash.h
+  uint64_t sum;       // if so
+  uint64_t checksum;  // header_checksum.h
   alignas(64) char data[kFragmentBytes];
 };
 
@@ -98,8 +105,7 @@ class ControlBlock {
   ControlBlock(void* memory, int size) : memory_(static_cast<char*>(memory)), size_(size) {}
 
   static int64_t Bytes(int size) {
-    return CountsOffset(size) +
-           int64_t{2} * size * CountsPerSlot(size) * static_cast<int64_t>(sizeof(int64_t));
+    return SumsOffset(size) + size * SumsPerRank(size) * static_cast<int64_t>(sizeof(uint64_t));
   }
 
   int size() const { return size_; }
@@ -116,11 +122,20 @@ class ControlBlock {
     return reinterpret_cast<int64_t*>(memory_ + CountsOffset(size_)) +
            (int64_t{2} * r + slot) * CountsPerSlot(size_);
   }
+  // Of a rank's payload, if they are verified: payload_check.h.
+  uint64_t* sums(int r) const {
+    return reinterpret_cast<uint64_t*>(memory_ + SumsOffset(size_)) + r * SumsPerRank(size_);
+  }
   Channel& channel(int from, int to) const {
     return reinterpret_cast<Channel*>(memory_ + ChannelOffset(size_))[int64_t{from} * size_ + to];
   }
 
  private:
+  static int64_t SumsPerRank(int size) { return (int64_t{4} * size + 2 + 7) / 8 * 8; }
+  static int64_t SumsOffset(int size) {
+    return CountsOffset(size) +
+           int64_t{2} * size * CountsPerSlot(size) * static_cast<int64_t>(sizeof(int64_t));
+  }
   static int64_t CountsPerSlot(int size) { return (int64_t{2} * size + 7) / 8 * 8; }
   static int64_t CountsOffset(int size) {
     return ChannelOffset(size) + int64_t{size} * size * static_cast<int64_t>(sizeof(Channel));

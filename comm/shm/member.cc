@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/futex.h"
+#include "lockstep/comm/shm/header_checksum.h"
 
 namespace lockstep::comm::shm {
 namespace {
@@ -44,6 +46,7 @@ void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration 
   }
   sequence_ = sequence;
   signature_ = signature;
+  my_counts_ = counts;
   timeout_ = timeout;
   deadline_ = Deadline::After(timeout);
   since_ns_ = MonotonicNanoseconds();
@@ -54,6 +57,7 @@ void Member::Begin(int64_t sequence, const Signature& signature, absl::Duration 
   post.input = {};
   post.output = {};
   post.inlined = false;
+  post.messages_sent = 0;
   std::copy(counts.begin(), counts.end(), control_.counts(rank_, slot_));
 }
 
@@ -64,19 +68,46 @@ absl::Span<const int64_t> Member::counts(int peer) const {
   return {control_.counts(peer, slot_), static_cast<size_t>(count)};
 }
 
-void Member::PublishPost() {
+void Member::PublishPost(std::optional<FaultKind> fault) {
   posting_ = true;
-  Signal();
+  compared_.assign(static_cast<size_t>(size()), false);
+  if (SealPost(fault)) {
+    Signal();
+  } else {
+    ++step_;
+  }
 }
 
-void Member::AwaitPosts() {
+void Member::AwaitPosts(std::optional<FaultKind> fault) {
   const uint32_t step = step_;
   for (int peer = 0; peer < size(); ++peer) {
     // A disagreement between those who have come is reported without waiting for the rest.
     AwaitStep(peer, step, [&] { CompareArrivedPosts(step); });
   }
   CompareArrivedPosts(step);
+  // What is in shared memory is now wrong for this rank too.
+  if (fault.has_value() && fault != FaultKind::kCorruptPayload) AwaitFailure();
   posting_ = false;
+}
+
+std::optional<FaultKind> Member::FaultAt(int peer, int64_t number) const {
+  // Of a group of one nothing travels.
+  if (faults_ == nullptr || number < 0 || size() == 1) return std::nullopt;
+  return faults_->At({group_name_, rank_, peer, number});
+}
+
+bool Member::SealPost(std::optional<FaultKind> fault) {
+  Post& post = my_post();
+  if (fault == FaultKind::kDuplicate) {
+    post = control_.rank(rank_).posts[slot_ ^ 1];
+    std::copy_n(control_.counts(rank_, slot_ ^ 1), 2 * size(), control_.counts(rank_, slot_));
+    return true;
+  }
+  if (fault == FaultKind::kReorder) ++post.sequence;
+  post.has_sums = verifies_payload_;
+  post.checksum = HeaderChecksum(post, counts(rank_));
+  if (fault == FaultKind::kCorruptHeader) post.signature.count ^= 16;
+  return fault != FaultKind::kDrop;
 }
 
 void Member::Signal() {
@@ -160,7 +191,7 @@ void Member::CheckPeers(uint32_t step) {
 
 WaitBoard::Wait Member::CurrentWait(std::vector<int> missing) const {
   return {.signature = signature_,
-          .counts = counts(rank_),
+          .counts = my_counts_,
           .number = sequence_,
           .since_ns = since_ns_,
           .timeout = timeout_,
@@ -193,19 +224,55 @@ void Member::FailUnreachable(absl::string_view text) {
 
 void Member::CompareArrivedPosts(uint32_t step) {
   for (int peer = 0; peer < size(); ++peer) {
-    if (!Reached(peer, step) || peer == rank_) continue;
+    const auto index = static_cast<size_t>(peer);
+    if (compared_[index] || peer == rank_ || !Reached(peer, step)) continue;
+    CheckHeader(peer);
     if (!Agree(rank_, peer)) FailDisagreeing(rank_, peer);
+    compared_[index] = true;
     if (!signature_.uneven || signature_.op != CollectiveId::kAllToAll) continue;
     // Others may fit this rank and not each other.
-    for (int other = 0; other < peer; ++other) {
-      if (Reached(other, step) && !Agree(other, peer)) FailDisagreeing(other, peer);
+    for (int other = 0; other < size(); ++other) {
+      if (compared_[static_cast<size_t>(other)] && !Agree(other, peer)) {
+        FailDisagreeing(other, peer);
+      }
     }
   }
+}
+
+void Member::CheckHeader(int peer) {
+  const Post& theirs = post(peer);
+  if (theirs.checksum != HeaderChecksum(theirs, counts(peer))) FailDamaged(peer, "header");
+  if (theirs.sequence != sequence_) {
+    FailAndThrow(absl::StatusCode::kDataLoss,
+                 absl::StrCat("rank ", rank_, " has the header of collective ", theirs.sequence,
+                              " from rank ", peer, ", ", CallOf(peer).ToString(),
+                              ", where collective ", sequence_, ", ", CallOf(rank_).ToString(),
+                              ", is due: a message was lost, repeated or reordered"));
+  }
+  if (theirs.has_sums != verifies_payload_) {
+    FailAndThrow(absl::StatusCode::kInvalidArgument,
+                 absl::StrCat("verify_payload is ", verifies_payload_ ? "on" : "off", " on rank ",
+                              rank_, " and ", theirs.has_sums ? "on" : "off", " on rank ", peer,
+                              ": give all ranks the same options"));
+  }
+}
+
+void Member::AwaitFailure() {
+  while (!Failed() && !deadline_.Expired()) absl::SleepFor(absl::Milliseconds(1));
+  FailAndThrow(absl::StatusCode::kDeadlineExceeded, "nobody has seen the fault that was injected");
+}
+
+void Member::FailDamaged(int peer, absl::string_view what) {
+  FailAndThrow(
+      absl::StatusCode::kDataLoss,
+      absl::StrCat("rank ", rank_, " has damaged ", what, " from rank ", peer, " in collective ",
+                   sequence_, ", ", CallOf(rank_).ToString(), ": the checksum does not fit"));
 }
 
 bool Member::Agree(int a, int b) const { return CallsAgree(CallOf(a), CallOf(b)); }
 
 RankCall Member::CallOf(int peer) const {
+  if (peer == rank_) return {rank_, sequence_, signature_, my_counts_};
   return {peer, post(peer).sequence, post(peer).signature, counts(peer)};
 }
 

@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/comm/agreement.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/wait_board.h"
@@ -51,6 +53,14 @@ class Member {
 
   // Told of long waits; outlives the waiting. Null: nobody is.
   void set_waits(WaitBoard* waits) { waits_ = waits; }
+  // Before the first meeting; the same on all ranks, or the first meeting fails.
+  void set_verifies_payload(bool verifies) { verifies_payload_ = verifies; }
+  bool verifies_payload() const { return verifies_payload_; }
+  // Outlives this; may be null.
+  void set_faults(FaultInjector* faults) { faults_ = faults; }
+  bool injects_faults() const { return faults_ != nullptr; }
+  // What a test wants to go wrong with this rank's message `number`, to `peer` or as a collective.
+  std::optional<FaultKind> FaultAt(int peer, int64_t number) const;
 
   int rank() const { return rank_; }
   int size() const { return control_.size(); }
@@ -58,7 +68,7 @@ class Member {
   const ControlBlock& control() const { return control_; }
 
   // Starts a collective. The deadline runs from here.
-  // `counts`: of an uneven one.
+  // `counts`: of an uneven one; they outlive the collective.
   void Begin(int64_t sequence, const Signature& signature, absl::Duration timeout,
              absl::Span<const int64_t> counts = {});
 
@@ -70,10 +80,11 @@ class Member {
   // Of an uneven collective: W counts, or 2 W for AllToAll.
   absl::Span<const int64_t> counts(int peer) const;
 
-  // Publishes this rank's post. Peers need nothing further from a rank whose input is in it.
-  void PublishPost();
+  // Publishes this rank's post, which `fault` keeps from the peers or changes. Peers need nothing
+  // further from a rank whose input is in it.
+  void PublishPost(std::optional<FaultKind> fault = std::nullopt);
   // Until every rank has published its own.
-  void AwaitPosts();
+  void AwaitPosts(std::optional<FaultKind> fault = std::nullopt);
   void MeetPosts() {
     PublishPost();
     AwaitPosts();
@@ -83,6 +94,13 @@ class Member {
   // Until every rank has (until `peer` has) come as far as this one.
   void AwaitAll();
   void Await(int peer);
+
+  int64_t sequence() const { return sequence_; }
+  // 0 or 1, of this collective: what has two slots.
+  int slot() const { return slot_; }
+
+  // What this rank has read of `peer` ("data") does not fit its checksum.
+  [[noreturn]] void FailDamaged(int peer, absl::string_view what);
 
   // A peer's memory could not be reached, for the reason in `text`: most likely the peer is gone,
   // which its connection may tell a moment later. Fails with the peer's name if so, else with
@@ -115,7 +133,13 @@ class Member {
   void AwaitStep(int peer, uint32_t step, absl::FunctionRef<void()> while_waiting);
   void Sleep(int peer, uint32_t step);
   void CheckPeers(uint32_t step);
+  // Makes the post ready to be read. False: a fault says that it never is.
+  bool SealPost(std::optional<FaultKind> fault);
   void CompareArrivedPosts(uint32_t step);
+  // Waits until a peer has seen what is wrong with this rank's post.
+  [[noreturn]] void AwaitFailure();
+  // Whether the post is whole, and of this collective.
+  void CheckHeader(int peer);
   // Whether the calls of two ranks that have come fit each other.
   bool Agree(int a, int b) const;
   RankCall CallOf(int peer) const;
@@ -133,13 +157,17 @@ class Member {
   uint32_t step_ = 0;
   std::atomic<int64_t> steps_told_{0};
   int slot_ = 0;
-  bool posting_ = false;  // whether peers are awaited to call or to finish
+  std::vector<bool> compared_;  // by peer: its post of this collective is all right
+  bool posting_ = false;        // whether peers are awaited to call or to finish
   int64_t sequence_ = 0;
   Signature signature_;
+  absl::Span<const int64_t> my_counts_;
   absl::Duration timeout_;
   Deadline deadline_;
   int64_t since_ns_ = 0;
   WaitBoard* waits_ = nullptr;
+  FaultInjector* faults_ = nullptr;
+  bool verifies_payload_ = false;
 };
 
 }  // namespace lockstep::comm::shm

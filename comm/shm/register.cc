@@ -16,6 +16,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/parallel.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/shm/process_memory.h"
 #include "lockstep/comm/shm/rendezvous.h"
@@ -41,8 +42,18 @@ bool MaySpin(const ProcessGroupOptions& options) {
   return std::max(options.world_size, options.local_world_size) <= HardwareThreads();
 }
 
+void Configure(Member& member, const ProcessGroupOptions& options) {
+  member.set_verifies_payload(options.verify_payload);
+  member.set_faults(options.fault_injector.get());
+}
+
 GroupParts MakeThreadParts(const ProcessGroupOptions& options, const std::string& key,
                            LocalStore& store) {
+  if (options.fault_injector != nullptr && options.fault_injector->Kills()) {
+    throw InvalidArgumentError(
+        absl::StrCat("InitProcessGroup: the fault injector of group \"", options.group_name,
+                     "\" kills a rank, and these ranks are threads of one process: use processes"));
+  }
   const std::shared_ptr<ThreadGroup> group = store.Share<ThreadGroup>(
       key, [&] { return std::make_shared<ThreadGroup>(options.world_size); });
   GroupParts parts;
@@ -52,6 +63,7 @@ GroupParts MakeThreadParts(const ProcessGroupOptions& options, const std::string
       group, options.rank, options.peer_memory_access == PeerMemoryAccess::kStaged);
   parts.member = std::make_unique<Member>(group->control(), options.rank, options.group_name,
                                           nullptr, parts.may_spin);
+  Configure(*parts.member, options);
   return parts;
 }
 
@@ -104,6 +116,11 @@ void ProbeDirectReads(Member& member, ProcessMemory& memory, const ProcessGroupO
 }  // namespace
 
 std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& options) {
+  if (!options.bind_address.empty() || options.host_grouping != HostGrouping::kAutomatic) {
+    throw InvalidArgumentError(
+        "InitProcessGroup: bind_address and host_grouping are for ranks on several hosts, and the "
+        "shm backend connects ranks of one: use the gloo backend");
+  }
   return MakeShmCommunicator(options, GroupKey(options, Deadline::After(options.timeout)));
 }
 
@@ -127,6 +144,7 @@ std::shared_ptr<Communicator> MakeShmCommunicator(const ProcessGroupOptions& opt
   parts.member =
       std::make_unique<Member>(ControlBlock(control->data(), options.world_size), options.rank,
                                options.group_name, meeting.links.get(), parts.may_spin);
+  Configure(*parts.member, options);
   Assemble(*parts.member, options, deadline);
   ProbeDirectReads(*parts.member, *memory, options);
   parts.memory = std::move(memory);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/host_id.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/socket.h"
 
@@ -33,14 +33,6 @@ struct Hello {
   char secret[kSecretBytes];
   int32_t rank = -1;
 };
-
-std::string HostId() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return absl::StrCat(name, " (boot ", boot, ")");
-}
 
 std::string AddressKey(const std::string& key, int rank) {
   return absl::StrCat(key, "/address/", rank);
@@ -58,7 +50,7 @@ std::string AddressKey(const std::string& key, int rank) {
 std::vector<std::string> ExchangeAddresses(const ProcessGroupOptions& options,
                                            const std::string& key, const std::string& mine,
                                            Deadline deadline) {
-  const std::string host = HostId();
+  const std::string host = options.host_id.empty() ? HostId() : options.host_id;
   options.store->Set(AddressKey(key, options.rank), absl::StrCat(mine, "\n", host), deadline);
   std::vector<std::string> names;
   std::vector<int> missing;

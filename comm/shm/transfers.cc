@@ -16,8 +16,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/futex.h"
+#include "lockstep/comm/shm/header_checksum.h"
 #include "lockstep/tensor/tensor_data.h"
 
 namespace lockstep::comm::shm {
@@ -103,27 +105,77 @@ bool Transfers::PostSends(int peer) {
 bool Transfers::PostFragment(int peer, Lane& lane, Pending& send) {
   Channel& channel = member_.control().channel(member_.rank(), peer);
   if (lane.count - channel.taken.load(std::memory_order_acquire) == kChannelSlots) return false;
-  const uint32_t slot = lane.count % kChannelSlots;
-  Fragment& fragment = channel.slots[slot];
-  const int64_t bytes = send.tensor.bytes();
-  fragment.signature = send.signature;
-  fragment.pulled = bytes > kFragmentBytes && memory_.CanPull();
-  if (fragment.pulled) {
-    fragment.address = memory_.Offer(peer, slot, send.tensor);
-    send.offered = true;
-    send.bytes_moved = bytes;
-  } else {
-    fragment.bytes = std::min(kFragmentBytes, bytes - send.bytes_moved);
-    if (fragment.bytes > 0) {
-      const char* from = static_cast<const char*>(KernelRawData(send.tensor)) + send.bytes_moved;
-      std::memcpy(fragment.data, from, static_cast<size_t>(fragment.bytes));
-    }
-    send.bytes_moved += fragment.bytes;
-  }
-  send.posted = send.bytes_moved == bytes;
-  send.end = ++lane.count;
+  const bool is_first = send.bytes_moved == 0;
+  Fragment& fragment = channel.slots[lane.count % kChannelSlots];
+  FillFragment(peer, lane.count % kChannelSlots, send, &fragment);
+  send.posted = send.bytes_moved == send.tensor.bytes();
+  send.end = lane.count + 1;
+  const std::optional<FaultKind> fault =
+      is_first ? member_.FaultAt(peer, send.number) : std::nullopt;
+  if (fault.has_value() && !ApplyFault(*fault, channel, lane, send, &fragment)) return true;
+  ++lane.count;
   fragments_sent_.fetch_add(1, std::memory_order_relaxed);
   channel.posted.store(lane.count, std::memory_order_release);
+  return true;
+}
+
+void Transfers::FillFragment(int peer, uint32_t slot, Pending& send, Fragment* fragment) {
+  const int64_t bytes = send.tensor.bytes();
+  const char* from = static_cast<const char*>(KernelRawData(send.tensor)) + send.bytes_moved;
+  fragment->number = send.number;
+  fragment->begin = send.bytes_moved;
+  fragment->signature = send.signature;
+  fragment->pulled = bytes > kFragmentBytes && memory_.CanPull();
+  fragment->address = 0;
+  if (fragment->pulled) {
+    fragment->address = memory_.Offer(peer, slot, send.tensor);
+    fragment->bytes = bytes;
+    send.offered = true;
+  } else {
+    fragment->bytes = std::min(kFragmentBytes, bytes - send.bytes_moved);
+    if (fragment->bytes > 0) {
+      std::memcpy(fragment->data, from, static_cast<size_t>(fragment->bytes));
+    }
+  }
+  send.bytes_moved += fragment->bytes;
+  fragment->has_sum = member_.verifies_payload();
+  fragment->sum =
+      fragment->has_sum ? Hash64(from, static_cast<size_t>(fragment->bytes)) : uint64_t{0};
+  fragment->checksum = HeaderChecksum(*fragment);
+}
+
+bool Transfers::ApplyFault(FaultKind fault, const Channel& channel, Lane& lane, Pending& send,
+                           Fragment* fragment) {
+  switch (fault) {
+    case FaultKind::kDrop:
+      send.posted = true;  // as far as the sender knows
+      return false;
+    case FaultKind::kDuplicate: {
+      const uint32_t used = lane.count - channel.taken.load(std::memory_order_acquire);
+      if (used + 2 > kChannelSlots) return true;
+      Channel& mine = member_.control().channel(member_.rank(), send.signature.peer);
+      mine.slots[(lane.count + 1) % kChannelSlots] = *fragment;
+      ++lane.count;  // and once more by the caller
+      return true;
+    }
+    case FaultKind::kReorder:
+      ++fragment->number;
+      fragment->checksum = HeaderChecksum(*fragment);
+      return true;
+    case FaultKind::kCorruptHeader:
+      fragment->signature.count ^= 16;
+      return true;
+    case FaultKind::kCorruptPayload:
+      if (fragment->bytes > 0) {
+        char* data =
+            fragment->pulled ? static_cast<char*>(KernelRawData(send.tensor)) : fragment->data;
+        *data ^= 1;
+      }
+      return true;
+    case FaultKind::kDelay:
+    case FaultKind::kKill:
+      break;  // carried out already
+  }
   return true;
 }
 
@@ -175,27 +227,50 @@ bool Transfers::ReceiveFrom(int peer, Finished* finished) {
 void Transfers::TakeFragment(int peer, Pending& receive) {
   const uint32_t slot = receives_[static_cast<size_t>(peer)].count % kChannelSlots;
   const Fragment& fragment = member_.control().channel(peer, member_.rank()).slots[slot];
+  CheckFragment(peer, fragment, receive);
+  if (receive.tensor.bytes() == 0) return;
+  char* to = static_cast<char*>(KernelRawData(receive.tensor)) + receive.bytes_moved;
+  if (fragment.pulled) {
+    try {
+      memory_.Pull(peer, slot, fragment.address, to, fragment.bytes);
+    } catch (const Error& error) {
+      member_.FailUnreachable(error.message());
+    }
+  } else {
+    std::memcpy(to, fragment.data, static_cast<size_t>(fragment.bytes));
+  }
+  if (fragment.has_sum && Hash64(to, static_cast<size_t>(fragment.bytes)) != fragment.sum) {
+    FailDamaged(peer, "data", receive);
+  }
+  receive.bytes_moved += fragment.bytes;
+  bytes_received_.fetch_add(fragment.bytes, std::memory_order_relaxed);
+}
+
+void Transfers::CheckFragment(int peer, const Fragment& fragment, const Pending& receive) {
+  if (fragment.checksum != HeaderChecksum(fragment)) FailDamaged(peer, "header", receive);
+  if (fragment.number != receive.number || fragment.begin != receive.bytes_moved) {
+    member_.Fail(
+        absl::StatusCode::kDataLoss,
+        absl::StrCat("rank ", member_.rank(), " has message ", fragment.number, " from rank ", peer,
+                     ", ", fragment.signature.ToString(), ", where message ", receive.number,
+                     ", for ", receive.signature.ToString(),
+                     ", is due: a message was lost, repeated or reordered"));
+    member_.ThrowFailure();
+  }
   if (!TransferFits(fragment.signature, receive.signature)) {
     member_.Fail(absl::StatusCode::kInvalidArgument,
                  TransferDisagreementText(receive.number, peer, fragment.signature, member_.rank(),
                                           receive.signature));
     member_.ThrowFailure();
   }
-  if (receive.tensor.bytes() == 0) return;
-  char* to = static_cast<char*>(KernelRawData(receive.tensor)) + receive.bytes_moved;
-  const int64_t before = receive.bytes_moved;
-  if (fragment.pulled) {
-    try {
-      memory_.Pull(peer, slot, fragment.address, to, receive.tensor.bytes());
-    } catch (const Error& error) {
-      member_.FailUnreachable(error.message());
-    }
-    receive.bytes_moved = receive.tensor.bytes();
-  } else {
-    std::memcpy(to, fragment.data, static_cast<size_t>(fragment.bytes));
-    receive.bytes_moved += fragment.bytes;
-  }
-  bytes_received_.fetch_add(receive.bytes_moved - before, std::memory_order_relaxed);
+}
+
+void Transfers::FailDamaged(int peer, absl::string_view what, const Pending& receive) {
+  member_.Fail(absl::StatusCode::kDataLoss,
+               absl::StrCat("rank ", member_.rank(), " has damaged ", what, " from rank ", peer,
+                            " in message ", receive.number, ", for ", receive.signature.ToString(),
+                            ": the checksum does not fit"));
+  member_.ThrowFailure();
 }
 
 // ---- Who drives ----

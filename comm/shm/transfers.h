@@ -25,9 +25,11 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/shm/member.h"
 #include "lockstep/comm/shm/peer_memory.h"
 #include "lockstep/comm/signature.h"
@@ -91,6 +93,13 @@ class Transfers {
   // The functions below return whether anything moved.
   bool PostSends(int peer);
   bool PostFragment(int peer, Lane& lane, Pending& send);
+  // Fills the slot with the next piece; counts nothing.
+  void FillFragment(int peer, uint32_t slot, Pending& send, Fragment* fragment);
+  // Does to a message, before it is counted as posted, what a test wants. False: it never arrives.
+  bool ApplyFault(FaultKind fault, const Channel& channel, Lane& lane, Pending& send,
+                  Fragment* fragment);
+  void CheckFragment(int peer, const Fragment& fragment, const Pending& receive);
+  [[noreturn]] void FailDamaged(int peer, absl::string_view what, const Pending& receive);
   bool FinishSends(int peer, Finished* finished);
   bool ReceiveFrom(int peer, Finished* finished);
   void TakeFragment(int peer, Pending& receive);

@@ -3,6 +3,7 @@
 
 #include "lockstep/nn/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/match.h"
@@ -102,11 +103,24 @@ void Optimizer::SetLearningRateFactor(double factor) {
   SetLearningRateRule([factor](size_t, double rate) { return rate * factor; });
 }
 
+void Optimizer::StepOnly(TensorSpan parameters) {
+  only_ = parameters;
+  try {
+    Step();
+  } catch (...) {
+    only_.reset();
+    throw;
+  }
+  only_.reset();
+}
+
 std::vector<Optimizer::Batch> Optimizer::Batches(bool same_step) {
   std::vector<Batch> batches;
   for (Slot& slot : slots_) {
     Tensor gradient = autograd::Grad(slot.parameter);
     if (!gradient.defined()) continue;
+    const auto is_slot = [&](const Tensor& tensor) { return tensor.IsSame(slot.parameter); };
+    if (only_ && std::none_of(only_->begin(), only_->end(), is_slot)) continue;
     Batch* batch = nullptr;
     for (Batch& candidate : batches) {
       const bool steps_fit =

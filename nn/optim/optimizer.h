@@ -61,6 +61,10 @@ class Optimizer {
   // Throws InvalidArgument for options out of range, before anything changes.
   virtual void Step() = 0;
 
+  // The same for those of `parameters` that are this optimizer's, whatever gradients others have:
+  // for updating some as soon as their gradients are complete.
+  void StepOnly(TensorSpan parameters);
+
   // Drops the gradients, or fills them with zeros.
   void ZeroGrad(bool set_to_none = true);
 
@@ -146,6 +150,7 @@ class Optimizer {
   NamedTensors parameters_;
   GroupRule learning_rate_rule_;
   GroupRule momentum_rule_;
+  std::optional<TensorSpan> only_;  // during StepOnly()
 };
 
 }  // namespace lockstep::optim

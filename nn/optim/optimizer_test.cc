@@ -115,6 +115,26 @@ TEST(Optimizer, SkipsParametersWithoutGradient) {
   EXPECT_NEAR(b.Item<double>(), reference.Step(3, 1, optimizer.options()), 1e-12);
 }
 
+TEST(Optimizer, StepsOnlyThoseAskedFor) {
+  const Tensor a = Leaf({1}), b = Leaf({1}), stranger = Leaf({1});
+  Sgd optimizer(NamedTensors{{"a", a}, {"b", b}}, {.lr = 0.5, .momentum = 0.5});
+  SetGradient(a, {1});
+  SetGradient(b, {1});
+  SetGradient(stranger, {1});
+  optimizer.StepOnly({b, stranger});
+  EXPECT_THAT(a.ToVector<double>(), ElementsAre(1));
+  EXPECT_THAT(b.ToVector<double>(), ElementsAre(0.5));
+  EXPECT_THAT(stranger.ToVector<double>(), ElementsAre(1));
+  EXPECT_EQ(optimizer.SaveState().numbers.count("a.step"), 0u);
+  optimizer.StepOnly({});
+  optimizer.options().lr = -1;
+  EXPECT_THROW(optimizer.StepOnly({a}), Error);
+  optimizer.options().lr = 0.5;
+  optimizer.Step();  // of all again
+  EXPECT_THAT(a.ToVector<double>(), ElementsAre(0.5));
+  EXPECT_THAT(b.ToVector<double>(), ElementsAre(-0.25));
+}
+
 TEST(Optimizer, GroupsHaveOptionsThatMayChange) {
   const Tensor a = Leaf({1}), b = Leaf({1});
   Sgd optimizer({{NamedTensors{{"a", a}}, {.lr = 0.5}}, {NamedTensors{{"b", b}}, {.lr = 0.25}}});

@@ -38,11 +38,16 @@ struct BucketSpec {
 };
 
 // Backward makes gradients roughly in reverse order of registration, so buckets are filled in that
-// order; a bucket is closed when it has reached its size (a gradient is never cut), and gradients
-// of different dtypes or devices go to buckets of their own. Buckets are ordered by the time their
-// first gradient is expected. Every gradient is in exactly one bucket.
-// Throws InvalidArgument for sizes below 1.
+// order, unless a better one has been seen; a bucket is closed when it has reached its size (a
+// gradient is never cut), and gradients of different dtypes or devices go to buckets of their own.
+// Buckets are ordered by the time their first gradient is expected. Every gradient is in exactly
+// one bucket. Throws InvalidArgument for sizes below 1.
 std::vector<BucketSpec> PlanBuckets(absl::Span<const GradientSpec> gradients,
+                                    const BucketPlanOptions& options);
+// The same for gradients that are expected in `order`: a permutation of their indices, for which
+// InvalidArgument is thrown otherwise.
+std::vector<BucketSpec> PlanBuckets(absl::Span<const GradientSpec> gradients,
+                                    absl::Span<const int64_t> order,
                                     const BucketPlanOptions& options);
 
 }  // namespace lockstep::strategies

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 
@@ -66,6 +67,22 @@ TEST(PlanBucketsTest, EveryGradientIsInExactlyOneBucketWhateverTheSizes) {
     EXPECT_EQ(seen, std::vector<int>(gradients.size(), 1)) << cap;
   }
   EXPECT_TRUE(PlanBuckets({}, {}).empty());
+}
+
+TEST(PlanBucketsTest, FollowsAnOrderThatWasSeen) {
+  const std::vector<GradientSpec> gradients = Floats({10, 10, 10, 10});
+  const auto plan =
+      PlanBuckets(gradients, {1, 3, 0, 2}, {.bucket_cap_bytes = 80, .first_bucket_bytes = 40});
+  EXPECT_EQ(Members(plan), (std::vector<std::vector<int64_t>>{{1}, {3, 0}, {2}}));
+  for (const std::vector<int64_t>& order : {std::vector<int64_t>{0, 1, 2},
+                                            {0, 1, 2, 2},
+                                            {0, 1, 2, 4},
+                                            {-1, 0, 1, 2},
+                                            {0, 1, 2, 3, 3}}) {
+    const Error error = ErrorOf([&] { PlanBuckets(gradients, order, {}); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(error.message().find("PlanBuckets: the order"), std::string::npos);
+  }
 }
 
 TEST(PlanBucketsTest, BadSizesAreRefused) {

@@ -2,19 +2,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/strategies/distributed_data_parallel/module_guard.h"
 #include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
-#include "lockstep/tensor/device.h"
-#include "lockstep/tensor/dtype.h"
-#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies {
 namespace {
+
+using Options = DistributedDataParallelOptions;
+
+// Those that are not ignored.
+NamedTensors Kept(const NamedTensors& tensors, const Options& options) {
+  return tensors.Filter([&](const std::string& name, const Tensor&) {
+    const auto& ignored = options.ignored_parameters;
+    return std::find(ignored.begin(), ignored.end(), name) == ignored.end();
+  });
+}
+
+void CheckIgnored(const NamedTensors& all, const Options& options) {
+  for (const std::string& name : options.ignored_parameters) {
+    if (all.Contains(name)) continue;
+    throw InvalidArgumentError(absl::StrCat(
+        "DistributedDataParallel: ignored_parameters names ", name,
+        ", which is neither a parameter nor a buffer of the module (a shared one has the first of "
+        "its names)"));
+  }
+}
 
 // The parameters that require gradients.
 NamedTensors Trainable(const NamedTensors& parameters) {
@@ -25,16 +44,38 @@ NamedTensors Trainable(const NamedTensors& parameters) {
         "DistributedDataParallel: none of the module's ", parameters.size(),
         " parameters requires a gradient; there is nothing to reduce, use the module itself"));
   }
-  const auto& [first_name, first] = trainable[0];
-  for (const auto& [name, parameter] : trainable) {
-    if (parameter.device() != first.device()) {
-      throw InvalidArgumentError(absl::StrCat("DistributedDataParallel: parameter ", first_name,
-                                              " is on ", ToString(first.device()), " and ", name,
-                                              " on ", ToString(parameter.device()),
-                                              "; move the module to one device with To(device)"));
-    }
-  }
   return trainable;
+}
+
+void CheckDeviceIds(const NamedTensors& parameters, const Options& options) {
+  if (options.device_ids.empty()) return;
+  if (options.device_ids.size() > 1) {
+    throw InvalidArgumentError(absl::StrCat(
+        "DistributedDataParallel: device_ids has ", options.device_ids.size(),
+        " devices; give one, or none for a module that spans several (DataParallel takes a list)"));
+  }
+  const Device device = options.device_ids[0];
+  for (const auto& [name, parameter] : parameters) {
+    if (parameter.device() == device) continue;
+    throw InvalidArgumentError(absl::StrCat(
+        "DistributedDataParallel: device_ids is ", ToString(device), " and parameter ", name,
+        " is on ", ToString(parameter.device()),
+        "; give no device_ids for a module that spans devices, or move it with To(device)"));
+  }
+}
+
+ReducerOptions MakeReducerOptions(const std::shared_ptr<nn::Module>& module,
+                                  const Options& options) {
+  return {.buckets = {.bucket_cap_bytes = options.bucket_cap_bytes,
+                      .first_bucket_bytes = options.first_bucket_bytes},
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph,
+          .gradient_as_bucket_view = options.gradient_as_bucket_view,
+          .check_finite = options.check_finite,
+          .staleness = options.staleness,
+          .hook = options.communication_hook,
+          .optimizer_in_backward = options.optimizer_in_backward,
+          .check_before_pass = [guard = ModuleGuard(module)] { guard.Check(); }};
 }
 
 }  // namespace
@@ -47,24 +88,39 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<nn::Module> mod
     throw InvalidArgumentError(absl::StrCat("DistributedDataParallel: the ",
                                             module_ ? "process group" : "module", " is null"));
   }
-  const NamedTensors parameters = module_->NamedParameters();
-  NamedTensors all = parameters;
+  NamedTensors all = module_->NamedParameters();
   all.InsertAll(module_->NamedBuffers());
+  synced_ = Kept(all, options);
   // Before checks of this rank alone: a rank that fails one must not leave the others waiting, and
   // ranks that agree fail it together.
-  VerifySameTensors(all, *group_);
-  const ReducerOptions reducer_options{
-      .buckets = {.bucket_cap_bytes = options.bucket_cap_bytes,
-                  .first_bucket_bytes = options.first_bucket_bytes},
-      .find_unused_parameters = options.find_unused_parameters};
-  reducer_ = std::make_shared<Reducer>(Trainable(parameters), group_, reducer_options);
-  BroadcastTensors(all, *group_);
+  if (options.init_sync) VerifySameTensors(synced_, *group_);
+  CheckIgnored(all, options);
+  const NamedTensors parameters = Kept(module_->NamedParameters(), options);
+  CheckDeviceIds(parameters, options);
+  reduced_ = Trainable(parameters);
+  reducer_ = std::make_shared<Reducer>(reduced_, group_, MakeReducerOptions(module_, options));
   reducer_->InstallHooks();
+  if (options.init_sync) BroadcastTensors(synced_, *group_);
+  const NamedTensors buffers = Kept(module_->NamedBuffers(), options);
+  buffers_ = std::make_shared<BufferSync>(buffers, group_, reducer_, !options.init_sync);
+  if (!options.broadcast_buffers || buffers.empty()) return;
+  forward_hook_ = module_->RegisterForwardPreHook(
+      [sync = std::weak_ptr(buffers_)](nn::Module& called, TensorList&) {
+        if (const auto buffers = sync.lock()) buffers->BeforeForward(called);
+      });
 }
 
-void DistributedDataParallel::BroadcastBuffers() {
-  BroadcastTensors(module_->NamedBuffers(), *group_);
+DistributedDataParallel::~DistributedDataParallel() {
+  forward_hook_.Remove();
+  try {
+    reducer_->FinishPending();
+  } catch (const Error&) {
+    // The group has failed: what was under way is lost, and its next call says why.
+  }
 }
+
+void DistributedDataParallel::BroadcastBuffers() { buffers_->Broadcast(); }
+void DistributedDataParallel::FinishPending() { reducer_->FinishPending(); }
 
 DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : reducer_(ddp.reducer_) {
   reducer_->ChangeNoSyncDepth(1);

@@ -12,6 +12,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/shape.h"
 #include "lockstep/tensor/tensor.h"
@@ -69,10 +70,19 @@ void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group) {
   }
 }
 
-void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group) {
+std::vector<int64_t> BroadcastIndices(const std::vector<int64_t>& indices,
+                                      comm::Communicator& group) {
+  const Tensor numbers =
+      FromVector<int64_t>(indices, {static_cast<int64_t>(indices.size())}, {.device = Cpu()});
+  group.Broadcast(numbers).Wait();
+  return numbers.ToVector<int64_t>();
+}
+
+void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root) {
   const autograd::NoGradScope no_grad;
   std::vector<comm::Work> works;
-  for (const auto& [name, tensor] : tensors) works.push_back(group.Broadcast(tensor));
+  for (const auto& [name, tensor] : tensors)
+    works.push_back(group.Broadcast(tensor, {.root = root}));
   for (const comm::Work& work : works) work.Wait();
 }
 

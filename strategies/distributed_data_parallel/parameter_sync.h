@@ -5,6 +5,9 @@
 #ifndef LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
 #define LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "lockstep/comm/communicator.h"
 #include "lockstep/tensor/named_tensors.h"
 
@@ -15,8 +18,12 @@ namespace lockstep::strategies {
 // both ranks. Two AllGathers.
 void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group);
 
-// Gives every rank the values of rank 0, in order; one Broadcast a tensor.
-void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group);
+// Gives every rank the values of rank `root`, in order; one Broadcast a tensor.
+void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root = 0);
+
+// Rank 0's numbers, on every rank: as many everywhere.
+std::vector<int64_t> BroadcastIndices(const std::vector<int64_t>& indices,
+                                      comm::Communicator& group);
 
 }  // namespace lockstep::strategies
 

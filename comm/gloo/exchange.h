@@ -1,0 +1,126 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pieces of memory that travel between ranks over Gloo's TCP connections: the one thing that this
+// backend uses Gloo for.
+//
+//   Exchange exchange(ConnectGloo(...), &control);
+//   Pieces pieces(&exchange, slot, deadline, describe);
+//   const int theirs = pieces.Receive(peer, to, bytes);
+//   const int mine = pieces.Send(peer, from, bytes);
+//   pieces.Await(theirs);
+//   pieces.AwaitAll();
+//
+// Both ends know the sizes: Gloo would end the process if they differed. A wait ends at once when
+// the group fails or this rank stops; afterwards the connections are not used again.
+#ifndef LOCKSTEP_COMM_GLOO_EXCHANGE_H_
+#define LOCKSTEP_COMM_GLOO_EXCHANGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "gloo/rendezvous/context.h"
+#include "gloo/transport/unbound_buffer.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/comm/gloo/control.h"
+#include "lockstep/comm/store.h"
+
+namespace lockstep::comm::gloo {
+
+// Connections between all ranks. `address`: of this host. Throws Unavailable, DeadlineExceeded.
+std::shared_ptr<::gloo::Context> ConnectGloo(Store& store, const std::string& key,
+                                             const std::string& address, int rank, int size,
+                                             Deadline deadline);
+
+// Gloo writes to sockets in a way that raises SIGPIPE, in the writing thread, when the other end is
+// gone. Every thread that starts Sends calls this; a no-op from the second time on.
+void BlockBrokenPipeSignals();
+
+class Pieces;
+
+// Thread-safe.
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<::gloo::Context> context, Control* control)
+      : context_(std::move(context)), control_(*control) {}
+
+  // Ends all waiting. For Control::OnInterrupt.
+  void Interrupt();
+
+  // So far, on this rank.
+  int64_t pieces_sent() const { return pieces_sent_.load(std::memory_order_relaxed); }
+  int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class Pieces;
+
+  const std::shared_ptr<::gloo::Context> context_;
+  Control& control_;
+  std::atomic<int64_t> pieces_sent_{0};
+  std::atomic<int64_t> bytes_sent_{0};
+  std::atomic<int64_t> bytes_received_{0};
+
+  std::mutex mutex_;
+  std::set<Pieces*> active_;
+};
+
+// What one collective, or one direction of a pair of ranks, has under way. Pieces of a slot meet in
+// the order in which the two ends started them; pieces without bytes do not travel. Used by one
+// thread.
+class Pieces {
+ public:
+  // What to say when `peer` is late.
+  using Describe = std::function<std::string(int peer)>;
+
+  // `is_data`: whether bytes count in the traffic.
+  Pieces(Exchange* exchange, uint64_t slot, Deadline deadline, Describe describe,
+         bool is_data = true);
+  // What is still under way is given up: its memory is not touched afterwards.
+  ~Pieces();
+  Pieces(const Pieces&) = delete;
+  Pieces& operator=(const Pieces&) = delete;
+
+  // Number of the piece, for Await. The memory is used until then. Throw as Control does.
+  int Send(int peer, const void* from, int64_t bytes);
+  int Receive(int peer, void* to, int64_t bytes);
+  // Throws as Control does, Unavailable when the connection has ended, and DeadlineExceeded; all of
+  // them are the group's error then.
+  void Await(int piece);
+  // What has been awaited before is passed over.
+  void AwaitAll();
+
+ private:
+  struct Piece {
+    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;  // null: nothing to wait for
+    int peer = 0;
+    bool sends = false;
+    int64_t bytes = 0;
+  };
+  int Start(int peer, bool sends, void* memory, int64_t bytes);
+  [[noreturn]] void FailLate(int peer);
+  [[noreturn]] void FailUnreachable(int peer, absl::string_view reason);
+  void Interrupt();
+
+  friend class Exchange;
+
+  Exchange& exchange_;
+  const uint64_t slot_;
+  const Deadline deadline_;
+  const Describe describe_;
+  const bool is_data_;
+  std::vector<Piece> pieces_;  // changed under Exchange::mutex_
+};
+
+}  // namespace lockstep::comm::gloo
+
+#endif  // LOCKSTEP_COMM_GLOO_EXCHANGE_H_

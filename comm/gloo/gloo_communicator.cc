@@ -1,0 +1,94 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "lockstep/comm/gloo/gloo_communicator.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/agreement.h"
+#include "lockstep/comm/gloo/flat.h"
+#include "lockstep/tensor/memory.h"
+
+namespace lockstep::comm::gloo {
+namespace {
+
+std::vector<int> AllRanks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Of a collective's pieces. Transfers set the highest bit.
+uint64_t SlotOf(int64_t sequence) { return static_cast<uint64_t>(sequence) + 1; }
+
+}  // namespace
+
+GlooCommunicator::GlooCommunicator(const ProcessGroupOptions& options, GroupParts parts)
+    : QueuedCommunicator(options, parts.key),
+      parts_(std::move(parts)),
+      collectives_(parts_.exchange.get(), AllRanks(options.world_size), options.rank) {
+  StartQueue();
+}
+
+GlooCommunicator::~GlooCommunicator() {
+  parts_.control->Stop();
+  StopQueue();
+  parts_.transfers->Stop();
+  parts_.control->Leave();
+}
+
+RefPtr<Storage> GlooCommunicator::Allocate(int64_t bytes, MemoryCategory category) {
+  CheckAllocation(bytes);
+  CategoryScope scope(category);
+  return Empty({bytes}, {DType::kUInt8, {}}).storage();
+}
+
+std::shared_ptr<Communicator> GlooCommunicator::MakeSubgroup(const std::string& name,
+                                                             const std::vector<int>& ranks) {
+  return MakeGlooCommunicator(SubgroupOptions(name, ranks), SubgroupKey(name));
+}
+
+void GlooCommunicator::Abort(absl::string_view reason) {
+  parts_.control->Fail(absl::StatusCode::kAborted,
+                       absl::StrCat("aborted by rank ", rank(), ": ", reason));
+}
+
+Traffic GlooCommunicator::traffic() const {
+  const Exchange& exchange = *parts_.exchange;
+  return {parts_.control->meetings() + exchange.pieces_sent(), exchange.bytes_received(),
+          exchange.bytes_sent()};
+}
+
+void GlooCommunicator::RunCollective(const Collective& collective, int64_t sequence) {
+  BlockBrokenPipeSignals();
+  const RankCall call = {rank(), sequence, collective.signature, collective.counts};
+  const Deadline deadline = Deadline::After(collective.timeout);
+  parts_.control->Meet(call, collective.timeout);
+  collectives_.Begin(SlotOf(sequence), deadline, [&](int peer) {
+    const int late[] = {peer};
+    return MissingText(late, "finish", call, collective.timeout);
+  });
+  RunFlat(collectives_, collective);
+}
+
+void GlooCommunicator::StartTransfer(const Signature& signature, const Tensor& tensor,
+                                     absl::Duration timeout, TransferDone done) {
+  parts_.transfers->Start(signature, tensor, timeout, std::move(done));
+}
+
+void GlooCommunicator::ThrowIfFailed() const { parts_.control->ThrowIfFailed(); }
+
+void GlooCommunicator::Fail(absl::StatusCode code, absl::string_view text) {
+  parts_.control->Fail(code, text);
+}
+
+}  // namespace lockstep::comm::gloo

@@ -1,0 +1,69 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The "gloo" backend: ranks on several hosts, over TCP.
+//
+// Depending on //comm/gloo is enough for InitProcessGroup to find the backend; nobody includes this
+// header but tests. docs/comm.md says which connections there are and who talks over them.
+#ifndef LOCKSTEP_COMM_GLOO_GLOO_COMMUNICATOR_H_
+#define LOCKSTEP_COMM_GLOO_GLOO_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/gloo/control.h"
+#include "lockstep/comm/gloo/exchange.h"
+#include "lockstep/comm/gloo/tcp_collectives.h"
+#include "lockstep/comm/gloo/transfers.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/queued_communicator.h"
+
+namespace lockstep::comm::gloo {
+
+// What a communicator stands on.
+struct GroupParts {
+  std::unique_ptr<Control> control;  // started
+  std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<Transfers> transfers;
+  std::string key;  // prefix of this group's keys in the store, which no other group has
+};
+
+class GlooCommunicator final : public QueuedCommunicator {
+ public:
+  GlooCommunicator(const ProcessGroupOptions& options, GroupParts parts);
+  ~GlooCommunicator() override;
+
+  RefPtr<Storage> Allocate(int64_t bytes, MemoryCategory category) override;
+  std::shared_ptr<Communicator> MakeSubgroup(const std::string& name,
+                                             const std::vector<int>& ranks) override;
+  void Abort(absl::string_view reason) override;
+  Traffic traffic() const override;
+  absl::string_view backend() const override { return "gloo"; }
+
+ protected:
+  void RunCollective(const Collective& collective, int64_t sequence) override;
+  void StartTransfer(const Signature& signature, const Tensor& tensor, absl::Duration timeout,
+                     TransferDone done) override;
+  void ThrowIfFailed() const override;
+  void Fail(absl::StatusCode code, absl::string_view text) override;
+
+ private:
+  GroupParts parts_;
+  TcpCollectives collectives_;
+};
+
+// The factory behind InitProcessGroup({.backend = "gloo"}).
+std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& options);
+// With keys that begin with `key`, which all of its ranks and no others use.
+std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& options,
+                                                   const std::string& key);
+
+}  // namespace lockstep::comm::gloo
+
+#endif  // LOCKSTEP_COMM_GLOO_GLOO_COMMUNICATOR_H_

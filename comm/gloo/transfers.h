@@ -1,0 +1,96 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sends and receives of one rank over Gloo's connections.
+//
+// Each direction with each peer is a lane: a queue, and a thread that works it off, so that no
+// transfer waits for one of another pair, for the other direction, or for a collective. The two
+// ends of a transfer first tell each other their calls (control_message.h), compare them, and then
+// move the data.
+#ifndef LOCKSTEP_COMM_GLOO_TRANSFERS_H_
+#define LOCKSTEP_COMM_GLOO_TRANSFERS_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/gloo/control.h"
+#include "lockstep/comm/gloo/exchange.h"
+#include "lockstep/comm/signature.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::comm::gloo {
+
+// Thread-safe.
+class Transfers {
+ public:
+  // Called once, on any thread: nullopt for success. Not called under a lock.
+  using Done = std::function<void(std::optional<Error>)>;
+
+  Transfers(Exchange* exchange, Control* control) : exchange_(*exchange), control_(*control) {}
+  // REQUIRES Stop(), if anything was started.
+  ~Transfers() = default;
+  // REQUIRES a stopped Control. What is pending fails; returns when it has.
+  void Stop();
+
+  // Starts a Send or Recv of a row-major tensor.
+  void Start(const Signature& signature, Tensor tensor, absl::Duration timeout, Done done);
+
+  // Ends the waiting of transfers from this rank to itself; for Control::OnInterrupt, with
+  // Exchange::Interrupt.
+  void Interrupt();
+
+ private:
+  struct Pending {
+    Signature signature;
+    Tensor tensor;
+    absl::Duration timeout;
+    Done done;
+    int64_t number = 0;  // of its pair and direction
+    bool sends() const { return signature.op == CollectiveId::kSend; }
+  };
+  struct Lane {
+    std::deque<Pending> pending;
+    int64_t issued = 0;
+    std::thread thread;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // The thread of a lane.
+  void Run(Lane& lane);
+  void Move(const Pending& transfer);
+  // The thread of what this rank sends to itself: both lanes.
+  void RunSelf(Lane& sends, Lane& receives);
+  // False when the one that is there has waited too long, or waiting has become useless.
+  bool AwaitPair(const Lane& sends, const Lane& receives, Lock& lock);
+  void MoveToSelf(const Pending& send, const Pending& receive);
+
+  // Throws InvalidArgument, as the group's error, unless the calls fit.
+  void Compare(const Pending& mine, const Signature& theirs);
+  // Runs `move`: what went wrong, if anything.
+  std::optional<Error> Try(const std::function<void()>& move);
+  void Finish(Pending transfer, std::optional<Error> error);
+  Pending Take(Lane& lane);
+
+  Exchange& exchange_;
+  Control& control_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, bool>, Lane> lanes_;  // by peer and whether it sends
+  bool stopping_ = false;
+};
+
+}  // namespace lockstep::comm::gloo
+
+#endif  // LOCKSTEP_COMM_GLOO_TRANSFERS_H_

@@ -1,0 +1,52 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/strategies/local_sgd/local_sgd.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/work.h"
+
+namespace lockstep::strategies {
+
+LocalSgd::LocalSgd(DistributedDataParallel& ddp, const LocalSgdOptions& options)
+    : ddp_(ddp), options_(options) {
+  if (options.period < 1 || options.warmup_steps < 0) {
+    throw InvalidArgumentError(absl::StrCat("LocalSgd: period ", options.period, ", warmup_steps ",
+                                            options.warmup_steps,
+                                            "; give a period >= 1 and warmup_steps >= 0"));
+  }
+  if (ddp.staleness() > 0 || ddp.steps_in_backward()) {
+    throw InvalidArgumentError(
+        absl::StrCat("LocalSgd: the DistributedDataParallel has ",
+                     ddp.staleness() > 0 ? "staleness" : "optimizer_in_backward",
+                     ", which steps by averaged gradients; leave it out"));
+  }
+}
+
+std::unique_ptr<DistributedDataParallel::NoSync> LocalSgd::BackwardScope() {
+  if (steps_ < options_.warmup_steps) return nullptr;
+  return std::make_unique<DistributedDataParallel::NoSync>(ddp_);
+}
+
+bool LocalSgd::AfterStep() {
+  ++steps_;
+  const int64_t local = steps_ - options_.warmup_steps;
+  if (local <= 0 || local % options_.period != 0) return false;
+  Average();
+  return true;
+}
+
+void LocalSgd::Average() {
+  const autograd::NoGradScope no_grad;
+  std::vector<comm::Work> works;
+  for (const auto& [name, parameter] : ddp_.reduced_parameters()) {
+    works.push_back(ddp_.group()->AllReduce(parameter, {.op = comm::ReduceOp::kAverage}));
+  }
+  comm::Work::All(works).Wait();
+}
+
+}  // namespace lockstep::strategies

@@ -1,0 +1,66 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// LocalSgd: ranks take several steps by themselves and then average their parameters.
+//
+//   DistributedDataParallel ddp(model, world);
+//   strategies::LocalSgd local(ddp, {.period = 8, .warmup_steps = 500});
+//   for (...) {
+//     optimizer.ZeroGrad();
+//     {
+//       const auto scope = local.BackwardScope();
+//       autograd::Backward(Loss(*model, batch));
+//     }
+//     optimizer.Step();
+//     local.AfterStep();
+//   }
+//
+// The first `warmup_steps` average gradients as always; then ranks average their parameters after
+// every `period`-th step and communicate nothing between: 1 / period of the bytes. The optimizers'
+// moments stay each rank's own. Where losses are to be compared, or a state is to be saved, between
+// two averages, call Average().
+//
+// Sources: Lin et al. 2020, "Don't Use Large Mini-Batches, Use Local SGD"; Stich 2019.
+#ifndef LOCKSTEP_STRATEGIES_LOCAL_SGD_LOCAL_SGD_H_
+#define LOCKSTEP_STRATEGIES_LOCAL_SGD_LOCAL_SGD_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+
+namespace lockstep::strategies {
+
+struct LocalSgdOptions {
+  int64_t period = 8;
+  int64_t warmup_steps = 0;
+};
+
+// Used by the thread that trains, on every rank alike.
+class LocalSgd {
+ public:
+  // `ddp` outlives this object. Throws InvalidArgument for a period below 1, negative warmup_steps,
+  // and a `ddp` with staleness or optimizer_in_backward, which step by averaged gradients.
+  LocalSgd(DistributedDataParallel& ddp, const LocalSgdOptions& options);
+
+  // For the backwards of the present step: nothing during the warm-up, a NoSync afterwards. Within
+  // an accumulation, open a NoSync for all but the last backward as always.
+  std::unique_ptr<DistributedDataParallel::NoSync> BackwardScope();
+
+  // The optimizer has stepped. Averages when it is time; returns whether it did.
+  bool AfterStep();
+
+  // Averages the parameters now: one AllReduce a parameter, all in flight at once.
+  void Average();
+
+  int64_t steps() const { return steps_; }
+
+ private:
+  DistributedDataParallel& ddp_;
+  LocalSgdOptions options_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace lockstep::strategies
+
+#endif  // LOCKSTEP_STRATEGIES_LOCAL_SGD_LOCAL_SGD_H_

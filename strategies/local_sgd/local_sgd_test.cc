@@ -1,0 +1,85 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/strategies/local_sgd/local_sgd.h"
+
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/autograd/backward.h"
+#include "lockstep/base/testing.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/distributed_data_parallel/testing.h"
+#include "lockstep/tensor/ops.h"
+
+namespace lockstep::strategies {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_util::RunRanks;
+using testing_util::ValuesOf;
+using testing_util::Weights;
+using Values = std::vector<double>;
+
+// The weight after each step, with the gradient (rank + 1) w.
+Values Train(int rank, std::shared_ptr<comm::Communicator> world, const LocalSgdOptions& options,
+             Values* collectives = nullptr) {
+  auto model = std::make_shared<Weights>(Values{1024});
+  DistributedDataParallel ddp(model, world);
+  LocalSgd local(ddp, options);
+  optim::Sgd optimizer(model->NamedParameters(), {.lr = 0.25});
+  Values values;
+  for (int step = 0; step < 6; ++step) {
+    const int64_t before = world->sequence();
+    optimizer.ZeroGrad();
+    {
+      const auto scope = local.BackwardScope();
+      const Tensor& w = (*model)[0];
+      autograd::Backward(Sum(w * w) * (0.5 * (rank + 1)));
+    }
+    optimizer.Step();
+    local.AfterStep();
+    values.push_back((*model)[0].Item<double>());
+    if (collectives) collectives->push_back(static_cast<double>(world->sequence() - before));
+  }
+  EXPECT_EQ(local.steps(), 6);
+  return values;
+}
+
+TEST(LocalSgdTest, AveragesParametersEveryPeriodAfterTheWarmUp) {
+  Values collectives;
+  const auto outcomes = RunRanks(2, [&](int rank, auto world) {
+    return Train(rank, world, {.period = 2, .warmup_steps = 1}, rank == 0 ? &collectives : nullptr);
+  });
+  // Rank r multiplies by 3/4 or 1/2 a step, both together by 5/8.
+  EXPECT_EQ(outcomes[0].values, (Values{640, 480, 260, 195, 105.625, 79.21875}));
+  EXPECT_EQ(outcomes[1].values, (Values{640, 320, 260, 130, 105.625, 52.8125}));
+  EXPECT_EQ(collectives, (Values{1, 0, 1, 0, 1, 0}));
+}
+
+TEST(LocalSgdTest, APeriodOfOneIsDataParallelTraining) {
+  EXPECT_EQ(
+      ValuesOf(2, [](int rank, auto world) { return Train(rank, world, {.period = 1}); }),
+      ValuesOf(2, [](int rank, auto world) { return Train(rank, world, {.warmup_steps = 100}); }));
+}
+
+TEST(LocalSgdTest, Refusals) {
+  ValuesOf(1, [](int, auto world) {
+    auto model = std::make_shared<Weights>(Values{1});
+    {
+      DistributedDataParallel ddp(model, world);
+      EXPECT_THAT(MessageOf([&] { LocalSgd local(ddp, {.period = 0}); }), HasSubstr("period 0"));
+      EXPECT_THAT(MessageOf([&] { LocalSgd local(ddp, {.warmup_steps = -1}); }),
+                  HasSubstr("warmup_steps -1"));
+    }
+    DistributedDataParallel stale(model, world, {.staleness = 1});
+    EXPECT_THAT(MessageOf([&] { LocalSgd local(stale, {}); }), HasSubstr("has staleness"));
+    return Values();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::strategies

@@ -1,0 +1,366 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks on parts of the batch train as one rank on all of it, three steps of SGD with momentum, by
+// every kind of DistributedDataParallel, within docs/numerics.md. Ranks are threads.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "lockstep/amp/autocast.h"
+#include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/checkpoint/module_policy.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/models/mlp.h"
+#include "lockstep/nn/linear.h"
+#include "lockstep/nn/module.h"
+#include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/distributed_data_parallel/compression_hooks.h"
+#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/distributed_data_parallel/loss_factors.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
+
+namespace lockstep::equivalence {
+namespace {
+
+using strategies::DistributedDataParallel;
+using Options = strategies::DistributedDataParallelOptions;
+
+// A model and its loss over rows [first, first + count) of data that has no end.
+struct Task {
+  std::shared_ptr<nn::Module> model;
+  std::function<Tensor(int64_t first, int64_t count)> loss;  // a mean over the rows
+};
+
+Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency) {
+  std::vector<double> values;
+  for (int64_t i = first * columns; i < (first + rows) * columns; ++i) {
+    values.push_back(std::sin(frequency * static_cast<double>(i) + 0.1));
+  }
+  return FromVector<double>(values, {rows, columns}, {.dtype = DType::kFloat32});
+}
+
+Task MlpTask() {
+  auto model = std::make_shared<models::Mlp>(
+      models::MlpConfig{.sizes = {5, 16, 9, 3}, .activation = models::MlpActivation::kTanh});
+  return {model, [model](int64_t first, int64_t count) {
+            return MseLoss((*model)(Waves(first, count, 5, 0.7)), Waves(first, count, 3, 0.31));
+          }};
+}
+
+// The head is the token embedding: tied weights.
+Task GptTask() {
+  auto model = std::make_shared<models::Gpt2>(
+      models::Gpt2Config{.layers = 2, .heads = 2, .width = 16, .block = 8, .vocabulary = 31});
+  return {model, [model](int64_t first, int64_t count) {
+            std::vector<int64_t> ids, targets;
+            for (int64_t row = first; row < first + count; ++row) {
+              for (int64_t i = 0; i < 8; ++i) {
+                ids.push_back((row * row + 3 * i) % 31);
+                targets.push_back((row * row + 3 * i + 3) % 31);
+              }
+            }
+            return model->Loss(FromVector<int64_t>(ids, {count, 8}),
+                               FromVector<int64_t>(targets, {count, 8}));
+          }};
+}
+
+struct Scenario {
+  std::string name;
+  Options options = {};
+  bool fp16_hook = false;
+  int64_t micro_batches = 1;
+  bool two_forwards = false;  // before one backward
+  bool evaluate_inside = false;
+  bool freeze_first = false;
+  bool unused_layer = false;
+  bool checkpointed = false;
+  bool uneven = false;  // the last rank has one row more, rank 0 one less
+  std::string amp = {};
+  double loss_bound = 1e-6;       // relative
+  double parameter_bound = 1e-5;  // of the tensor's largest value, or
+  bool of_model = false;          // of the model's
+};
+
+std::ostream& operator<<(std::ostream& out, const Scenario& scenario) {
+  return out << scenario.name;
+}
+
+constexpr int64_t kRows = 48;
+constexpr int kSteps = 3;
+
+// The task, as one rank or a part of `world`, and a module that nothing uses.
+class Run {
+ public:
+  Run(Task (*make)(), const Scenario& scenario, std::shared_ptr<comm::Communicator> world)
+      : scenario_(scenario), world_(std::move(world)) {
+    // Ranks start apart; rank 0 has the weights of the single one.
+    ManualSeed(static_cast<uint64_t>(1 + rank()));
+    task_ = make();
+    if (scenario.unused_layer) unused_ = std::make_shared<nn::Linear>(3, 3);
+    if (scenario.freeze_first) autograd::SetRequiresGrad(task_.model->Parameters()[0], false);
+    if (scenario.checkpointed) {
+      checkpoint::ApplyCheckpointing(*task_.model, {.choose = [](const std::string& name, auto&) {
+        return name.ends_with("h.0") || name.ends_with("h.1") || name.ends_with("layers");
+      }});
+    }
+    root_ = std::make_shared<Root>(task_.model, unused_);
+    parameters_ = task_.model->NamedParameters();
+    optimizer_ =
+        std::make_unique<optim::Sgd>(parameters_, optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
+    if (!world_) return;
+    Options options = scenario.options;
+    if (scenario.fp16_hook) {
+      options.communication_hook = std::make_shared<strategies::CompressionHook>(DType::kFloat16);
+    }
+    ddp_.emplace(root_, world_, options);
+  }
+
+  // Losses of the steps, and then the parameters.
+  std::vector<std::vector<double>> Train() {
+    std::vector<std::vector<double>> result(1);
+    for (int step = 0; step < kSteps; ++step) result[0].push_back(Step(step));
+    for (const auto& [name, parameter] : parameters_) {
+      result.push_back(parameter.ToVector<double>());
+    }
+    return result;
+  }
+
+ private:
+  class Root : public nn::Module {
+   public:
+    Root(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Module> unused) {
+      RegisterModule("model", std::move(model));
+      if (unused) RegisterModule("unused", std::move(unused));
+    }
+  };
+
+  int rank() const { return world_ ? world_->rank() : 0; }
+  int64_t ranks() const { return world_ ? world_->size() : 1; }
+
+  // This rank's rows of a step: first and count.
+  std::pair<int64_t, int64_t> Share(int step) const {
+    const int64_t even = kRows / ranks();
+    int64_t first = rank() * even, count = even;
+    if (scenario_.uneven && ranks() > 1) {
+      first -= rank() > 0 ? 1 : 0;
+      count += (rank() + 1 == ranks() ? 1 : 0) - (rank() == 0 ? 1 : 0);
+    }
+    return {step * kRows + first, count};
+  }
+
+  Tensor Loss(int64_t first, int64_t count) const {
+    const auto options = amp::ParseAutocast(scenario_.amp);
+    std::optional<amp::Autocast> autocast;
+    if (options) autocast.emplace(*options);
+    if (!scenario_.two_forwards) return task_.loss(first, count);
+    const Tensor one = task_.loss(first, count / 2);
+    return (one + task_.loss(first + count / 2, count / 2)) * 0.5;
+  }
+
+  void Evaluate() const {
+    const int64_t before = world_ ? world_->sequence() : 0;
+    const autograd::NoGradScope no_grad;
+    task_.model->Eval();
+    task_.loss(0, 2);
+    task_.model->Train();
+    const int64_t after = world_ ? world_->sequence() : 0;
+    EXPECT_EQ(after, before) << "evaluation communicates nothing";
+  }
+
+  double Step(int step) {
+    optimizer_->ZeroGrad();
+    const auto [first, rows] = Share(step);
+    const int64_t micro = scenario_.micro_batches;
+    double factor = 1.0 / static_cast<double>(micro);
+    double weight = 1.0 / static_cast<double>(ranks());
+    if (scenario_.uneven && world_) {
+      const double count = static_cast<double>(rows);
+      factor = strategies::LossFactors({count}, *world_)[0];
+      weight *= factor;
+    }
+    double sum = 0;
+    for (int64_t i = 0; i < micro; ++i) {
+      std::optional<DistributedDataParallel::NoSync> no_sync;
+      if (ddp_ && i + 1 < micro) no_sync.emplace(*ddp_);
+      if (scenario_.evaluate_inside) Evaluate();
+      const Tensor loss = Loss(first + i * (rows / micro), rows / micro);
+      autograd::Backward(loss * factor);
+      sum += loss.Item<double>() / static_cast<double>(micro);
+    }
+    optimizer_->Step();
+    const Tensor mean = FromVector<double>({sum * weight}, {1});
+    if (world_) world_->AllReduce(mean).Wait();
+    return mean.Item<double>();
+  }
+
+  const Scenario scenario_;
+  const std::shared_ptr<comm::Communicator> world_;
+  Task task_;
+  std::shared_ptr<nn::Module> unused_;
+  std::shared_ptr<Root> root_;
+  NamedTensors parameters_;
+  std::unique_ptr<optim::Sgd> optimizer_;
+  std::optional<DistributedDataParallel> ddp_;
+};
+
+double Largest(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+void ExpectEquivalent(const std::vector<std::vector<double>>& many,
+                      const std::vector<std::vector<double>>& one, const Scenario& scenario) {
+  ASSERT_EQ(many.size(), one.size());
+  for (int step = 0; step < kSteps; ++step) {
+    const size_t i = static_cast<size_t>(step);
+    EXPECT_NEAR(many[0][i], one[0][i], scenario.loss_bound * std::abs(one[0][i])) << "loss " << i;
+  }
+  double largest = 0;
+  for (size_t tensor = 1; tensor < one.size(); ++tensor) {
+    largest = std::max(largest, Largest(one[tensor]));
+  }
+  for (size_t tensor = 1; tensor < one.size(); ++tensor) {
+    const double bound =
+        scenario.parameter_bound * (scenario.of_model ? largest : Largest(one[tensor]));
+    for (size_t i = 0; i < one[tensor].size(); ++i) {
+      ASSERT_NEAR(many[tensor][i], one[tensor][i], bound) << "parameter " << tensor << ", " << i;
+    }
+  }
+}
+
+class DataParallelTest : public testing::TestWithParam<Scenario> {};
+
+void Compare(Task (*make)(), const Scenario& scenario) {
+  Scenario single = scenario;
+  single.micro_batches = 1;
+  single.two_forwards = single.checkpointed = single.unused_layer = false;
+  const auto one = Run(make, single, nullptr).Train();
+  EXPECT_GT(std::abs(one[0][0] - one[0][2]), 1e-3 * one[0][0]) << "the steps do something";
+  for (const int ranks : {1, 2, 3, 4}) {
+    SCOPED_TRACE(ranks);
+    std::vector<std::vector<std::vector<double>>> results(static_cast<size_t>(ranks));
+    comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
+      comm::ProcessGroupOptions options = context.group_options();
+      options.timeout = absl::Seconds(60);
+      results[static_cast<size_t>(context.rank)] =
+          Run(make, scenario, comm::InitProcessGroup(options)).Train();
+    }).ThrowIfFailed();
+    for (const auto& result : results) EXPECT_EQ(result, results[0]) << "ranks differ";
+    ExpectEquivalent(results[0], one, scenario);
+  }
+}
+
+TEST_P(DataParallelTest, MlpOnOneToFourRanks) { Compare(&MlpTask, GetParam()); }
+TEST_P(DataParallelTest, GptOnOneToFourRanks) { Compare(&GptTask, GetParam()); }
+
+Options With(void (*change)(Options&)) {
+  Options options;
+  options.bucket_cap_bytes = 1000;
+  options.first_bucket_bytes = 100;
+  change(options);
+  return options;
+}
+
+std::vector<Scenario> Scenarios() {
+  const Options small = With([](Options&) {});
+  const Options views = With([](Options& o) { o.gradient_as_bucket_view = true; });
+  const Options unused = With([](Options& o) { o.find_unused_parameters = true; });
+  const Options fixed = With([](Options& o) { o.static_graph = true; });
+  return {
+      {.name = "Plain", .options = small},
+      {.name = "OneBucket"},
+      {.name = "Views", .options = views, .micro_batches = 2},
+      {.name = "Accumulation", .options = small, .micro_batches = 4, .evaluate_inside = true},
+      {.name = "Unused", .options = unused, .micro_batches = 2, .unused_layer = true},
+      {.name = "Static", .options = fixed, .micro_batches = 2, .unused_layer = true},
+      {.name = "TwoForwards", .options = small, .two_forwards = true},
+      {.name = "Frozen", .options = small, .freeze_first = true},
+      {.name = "Checkpointed", .options = small, .checkpointed = true},
+      {.name = "CheckpointedStatic", .options = fixed, .micro_batches = 2, .checkpointed = true},
+      {.name = "CheckpointedUnused", .options = unused, .unused_layer = true, .checkpointed = true},
+      {.name = "UnevenRows", .options = small, .uneven = true},
+      {.name = "Autocast",
+       .options = views,
+       .amp = "bf16",
+       .loss_bound = 1e-3,
+       .parameter_bound = 1e-3,
+       .of_model = true},
+      {.name = "Float16Hook",
+       .options = small,
+       .fp16_hook = true,
+       .loss_bound = 1e-4,
+       .parameter_bound = 1e-4,
+       .of_model = true},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, DataParallelTest, testing::ValuesIn(Scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+// A generator and a critic, each with its own DistributedDataParallel, in one step, and in one
+// backward.
+TEST(TwoModulesTest, InOneStepAndInOneBackward) {
+  const auto train = [](std::shared_ptr<comm::Communicator> world) {
+    ManualSeed(static_cast<uint64_t>(world ? 3 + world->rank() : 3));
+    auto first = std::make_shared<nn::Linear>(4, 6), second = std::make_shared<nn::Linear>(6, 2);
+    std::optional<DistributedDataParallel> ddp_first, ddp_second;
+    if (world) {
+      ddp_first.emplace(first, world);
+      ddp_second.emplace(second, world);
+    }
+    optim::Sgd one(first->NamedParameters(), {.lr = 0.1}),
+        two(second->NamedParameters(), {.lr = 0.1});
+    std::vector<double> values;
+    const int64_t ranks = world ? world->size() : 1, rank = world ? world->rank() : 0;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const Tensor x = Waves(step * 12 + rank * 12 / ranks, 12 / ranks, 4, 0.9);
+      one.ZeroGrad();
+      two.ZeroGrad();
+      autograd::Backward(Mean((*second)(Tanh((*first)(x))) * (*second)(Tanh((*first)(x)))));
+      two.Step();
+      two.ZeroGrad();
+      one.Step();
+      one.ZeroGrad();
+      second->SetRequiresGrad(false);  // while the other one learns
+      autograd::Backward(Mean((*second)(Tanh((*first)(x)))));
+      second->SetRequiresGrad(true);
+      one.Step();
+    }
+    for (const auto& module : {first, second}) {
+      for (const Tensor& parameter : module->Parameters()) {
+        for (const double value : parameter.ToVector<double>()) values.push_back(value);
+      }
+    }
+    return values;
+  };
+  const std::vector<double> alone = train(nullptr);
+  for (const int ranks : {2, 3}) {
+    comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
+      const std::vector<double> many = train(comm::InitProcessGroup(context.group_options()));
+      ASSERT_EQ(many.size(), alone.size());
+      for (size_t i = 0; i < alone.size(); ++i) {
+        EXPECT_NEAR(many[i], alone[i], 1e-5 * Largest(alone)) << i;
+      }
+    }).ThrowIfFailed();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::equivalence

@@ -1,0 +1,158 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training under the launcher: killed in the middle, it ends with the same weights, bit for bit.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/tests/launch/test_process.h"
+
+namespace lockstep::launch_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kLaunch[] = "tools/launch";
+constexpr char kTrain[] = "examples/train_gpt";
+constexpr int kSteps = 400;
+
+// A training of a few seconds on 4 ranks that keeps a state every 50 steps.
+std::vector<std::string> Training(std::vector<std::string> launcher_flags, const std::string& out) {
+  std::vector<std::string> arguments = std::move(launcher_flags);
+  const std::vector<std::string> training = {
+      ProgramPath(kTrain), "--data=text.txt", "--layers=1",  "--heads=2",
+      "--width=16",        "--block=16",      "--batch=8",   absl::StrCat("--steps=", kSteps),
+      "--save_every=50",   "--resume=auto",   "--out=" + out};
+  arguments.insert(arguments.end(), training.begin(), training.end());
+  return arguments;
+}
+
+std::string StatePath(const TestFolder& folder, const std::string& out, int step) {
+  std::string digits = absl::StrCat(step);
+  digits.insert(0, 8 - digits.size(), '0');
+  return folder / absl::StrCat(out, "/step-", digits);
+}
+
+void ExpectSameStates(const TestFolder& folder, const std::string& a, const std::string& b) {
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+    const std::string content = ReadAll(StatePath(folder, a, kSteps) + file);
+    EXPECT_FALSE(content.empty()) << a << file;
+    EXPECT_TRUE(content == ReadAll(StatePath(folder, b, kSteps) + file)) << b << file;
+  }
+}
+
+// The processes that train, not their keepers.
+std::vector<pid_t> Ranks(const TestFolder& folder, const std::string& out) {
+  std::vector<pid_t> ranks;
+  for (const pid_t pid : folder.Processes("--out=" + out)) {
+    const std::string command = ReadAll(absl::StrCat("/proc/", pid, "/cmdline"));
+    if (!Contains(command, "rank_keeper") && !Contains(command, "tools/launch"))
+      ranks.push_back(pid);
+  }
+  return ranks;
+}
+
+TEST(LaunchTrainingTest, AKilledRankCostsNothingButTime) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  TestProcess whole(kLaunch, Training({"--nproc=4"}, "whole"), folder);
+  ASSERT_EQ(whole.Wait(), 0) << whole.err();
+  EXPECT_TRUE(Contains(whole.out(), "[0] strategy: ddp, 4 ranks of ")) << whole.out();
+
+  TestProcess killed(kLaunch, Training({"--nproc=4", "--max_restarts=3"}, "killed"), folder);
+  // Twice: once before any state is published, and once after one.
+  ASSERT_TRUE(killed.WaitForOut("[0] states: ")) << killed.err();
+  std::vector<pid_t> ranks = Ranks(folder, "killed");
+  ASSERT_EQ(ranks.size(), 4u);
+  kill(ranks[2], SIGKILL);
+  ASSERT_TRUE(killed.WaitForErr("starting all ranks again: attempt 1")) << killed.err();
+  ASSERT_TRUE(WaitUntil([&] { return fs::exists(StatePath(folder, "killed", 50)); }))
+      << killed.err();
+  ranks = Ranks(folder, "killed");
+  ASSERT_EQ(ranks.size(), 4u);
+  kill(ranks[0], SIGKILL);
+  ASSERT_EQ(killed.Wait(), 0) << killed.err();
+  EXPECT_TRUE(Contains(killed.err(), "starting all ranks again: attempt 2")) << killed.err();
+  EXPECT_TRUE(Contains(killed.err(), "was killed by signal 9 (Killed), the first to fail here"));
+  EXPECT_TRUE(Contains(killed.out(), "[0] resuming: ")) << killed.out();
+  ExpectSameStates(folder, "whole", "killed");
+  EXPECT_TRUE(folder.NoneLeft());
+}
+
+TEST(LaunchTrainingTest, AKilledLauncherLeavesNoRank) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  TestProcess process(kLaunch, Training({"--nproc=4"}, "run"), folder);
+  ASSERT_TRUE(process.WaitForOut("[0] states: ")) << process.err();
+  process.Signal(SIGKILL);
+  EXPECT_EQ(process.Wait(), 1000 + SIGKILL);
+  EXPECT_TRUE(folder.NoneLeft());
+}
+
+TEST(LaunchTrainingTest, ASignalToTheLauncherSavesOnAllRanks) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  std::vector<std::string> arguments = Training({"--nproc=2", "--max_restarts=3"}, "run");
+  arguments.push_back("--steps=1000000");
+  TestProcess process(kLaunch, arguments, folder);
+  ASSERT_TRUE(process.WaitForOut("[0] step 100/")) << process.err();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.err();
+  EXPECT_TRUE(Contains(process.out(), "[0] stopped by a signal")) << process.out();
+  EXPECT_TRUE(folder.NoneLeft());
+}
+
+TEST(LaunchTrainingTest, TheRanksSayWhatIsWrongOnce) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  std::vector<std::string> arguments = Training({"--nproc=2"}, "run");
+  arguments.push_back("--ranks=3");
+  TestProcess process(kLaunch, arguments, folder);
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_TRUE(Contains(process.err(), "--ranks=3: a launcher has started 2 ranks"))
+      << process.err();
+}
+
+// Two launchers, as on two nodes that happen to be this host.
+TEST(LaunchTrainingTest, TwoNodesRestartTogether) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  TestProcess whole(kLaunch, Training({"--nproc=4"}, "whole"), folder);
+  ASSERT_EQ(whole.Wait(), 0) << whole.err();
+  const auto node = [&](int rank) {
+    std::vector<std::string> arguments =
+        Training({"--nnodes=2", absl::StrCat("--node_rank=", rank), "--nproc=2", "--max_restarts=2",
+                  "--rendezvous=file://" + (folder / "meet")},
+                 "two");
+    arguments.push_back("--backend=shm");
+    return arguments;
+  };
+  TestProcess first(kLaunch, node(0), folder);
+  TestProcess second(kLaunch, node(1), folder);
+  ASSERT_TRUE(first.WaitForOut("[0] states: ")) << first.err() << second.err();
+  const std::vector<pid_t> ranks = Ranks(folder, "two");
+  ASSERT_EQ(ranks.size(), 4u);
+  for (const pid_t pid : ranks) {
+    if (Contains(ReadAll(absl::StrCat("/proc/", pid, "/environ")), std::string("\0RANK=3\0", 8))) {
+      kill(pid, SIGKILL);
+    }
+  }
+  EXPECT_EQ(first.Wait(), 0) << first.err();
+  EXPECT_EQ(second.Wait(), 0) << second.err();
+  for (const TestProcess* process : {&first, &second}) {
+    EXPECT_TRUE(Contains(process->err(), "starting all ranks again: attempt 1")) << process->err();
+  }
+  EXPECT_TRUE(Contains(second.err(), "rank 3 was killed by signal 9")) << second.err();
+  ExpectSameStates(folder, "whole", "two");
+  EXPECT_TRUE(folder.NoneLeft());
+}
+
+}  // namespace
+}  // namespace lockstep::launch_test
