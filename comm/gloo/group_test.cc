@@ -164,6 +164,19 @@ TEST(OptionsTest, AreRefusedWhereTheyMeanNothing) {
   }
 }
 
+void GroupDifferently(RankContext& context) {
+  ProcessGroupOptions options = context.group_options();
+  options.backend = "gloo";
+  if (context.rank == 1) options.host_grouping = HostGrouping::kFlat;
+  RequireError(absl::StatusCode::kInvalidArgument,
+               {"rank 0 has set host_grouping to automatic, and rank 1 to flat"},
+               [&] { InitProcessGroup(options); });
+}
+
+TEST(OptionsTest, MustBeTheSameOnAllRanks) {
+  ExpectAllOk(Spawn(2, GroupDifferently, {.mode = SpawnMode::kThreads}));
+}
+
 void BindElsewhere(RankContext& context) {
   ProcessGroupOptions options = context.group_options();
   options.backend = "gloo";
