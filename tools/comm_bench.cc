@@ -174,6 +174,8 @@ void RankMain(comm::RankContext& context) {
   for (const std::string& backend : options.backends) {
     comm::ProcessGroupOptions group = context.group_options("bench_" + backend);
     group.backend = backend;
+    // All ranks are on this machine: what is asked for is TCP, not the memory of one host again.
+    if (backend == "gloo") group.host_grouping = comm::HostGrouping::kFlat;
     const std::shared_ptr<Communicator> comm = comm::InitProcessGroup(group);
     for (const std::string& op : options.ops) {
       for (const int64_t bytes : options.sizes) {

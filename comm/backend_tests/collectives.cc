@@ -17,6 +17,7 @@
 #include "absl/base/config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend_tests/backend_test.h"

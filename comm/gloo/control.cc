@@ -64,6 +64,7 @@ void Control::Meet(const RankCall& call, absl::Duration timeout) {
   ThrowIfInterruptedLocked();
   meetings_.fetch_add(1, std::memory_order_relaxed);
   meeting_ = call.sequence;
+  missing_.clear();
   std::vector<int64_t> counts(call.counts.begin(), call.counts.end());
   if (rank_ == 0) {
     Arrive(0, call.sequence, call.signature, std::move(counts));
@@ -80,32 +81,69 @@ void Control::Meet(const RankCall& call, absl::Duration timeout) {
 }
 
 void Control::AwaitGo(const RankCall& call, absl::Duration timeout, Lock& lock) {
-  const auto done = [&] { return stopping_ || failure_.has_value() || go_ >= call.sequence; };
-  const auto wait = [&](Deadline deadline) {
-    RunInterrupt(lock);
-    if (deadline.IsInfinite()) {
-      changed_.wait(lock, done);
-      return true;
-    }
-    return changed_.wait_until(lock, deadline.ToTimePoint(), done);
+  const int64_t since_ns = MonotonicNanoseconds();
+  const Deadline deadline = Deadline::After(timeout);
+  const auto current_wait = [&] {
+    return WaitBoard::Wait{call.signature, call.counts, call.sequence,
+                           since_ns,       timeout,     Missing()};
   };
-  if (!wait(Deadline::After(timeout))) {
-    if (rank_ == 0) {
-      Expire(0, call.sequence, timeout);
-    } else {
-      ControlMessage message;
-      message.kind = MessageKind::kExpired;
-      message.sequence = call.sequence;
-      message.timeout = timeout;
-      Send(0, message);
-      if (!wait(Deadline::After(kPatience))) {
-        const int zero[] = {0};
-        FailLocked(absl::StatusCode::kDeadlineExceeded, MissingText(zero, "answer", call, timeout));
-      }
-    }
+  std::string diagnosis;
+  for (;;) {
     RunInterrupt(lock);
+    // In slices, to notice that the wait has become long.
+    const Deadline slice = std::min(deadline, Deadline::After(kHeartbeat));
+    if (changed_.wait_until(lock, slice.ToTimePoint(), [&] { return IsMet(call.sequence); })) break;
+    const bool expired = deadline.Expired();
+    if (waits_ != nullptr && (expired || waits_->IsDue(since_ns, timeout))) {
+      const WaitBoard::Wait wait = current_wait();
+      lock.unlock();  // the store is asked
+      if (!wait.missing.empty()) waits_->Tell({wait});
+      if (expired) diagnosis = waits_->Diagnose(wait);
+      lock.lock();
+    }
+    if (!expired) continue;
+    if (!IsMet(call.sequence)) ReportExpiry(call, timeout, diagnosis);
+    RunInterrupt(lock);
+    const auto met = [&] { return IsMet(call.sequence); };
+    if (changed_.wait_until(lock, Deadline::After(kPatience).ToTimePoint(), met)) break;
+    const int zero[] = {0};
+    FailLocked(absl::StatusCode::kDeadlineExceeded, MissingText(zero, "answer", call, timeout));
+    RunInterrupt(lock);
+    break;
   }
   if (go_ < call.sequence || stopping_) ThrowIfInterruptedLocked();
+}
+
+void Control::ReportExpiry(const RankCall& call, absl::Duration timeout,
+                           absl::string_view diagnosis) {
+  if (rank_ == 0) return Expire(0, call.sequence, timeout, diagnosis);
+  ControlMessage message;
+  message.kind = MessageKind::kExpired;
+  message.sequence = call.sequence;
+  message.timeout = timeout;
+  message.text = std::string(diagnosis);
+  Send(0, message);
+}
+
+std::vector<int> Control::Missing() const {
+  if (rank_ != 0) return missing_;
+  std::vector<int> missing;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!arrivals_[static_cast<size_t>(rank)].came) missing.push_back(rank);
+  }
+  return missing;
+}
+
+void Control::TellMissing() {
+  if (rank_ != 0 || arrived_ == 0) return;
+  ControlMessage message;
+  message.kind = MessageKind::kMissing;
+  for (const int rank : Missing()) message.counts.push_back(rank);
+  for (int rank = 1; rank < size_; ++rank) {
+    const Arrival& arrival = arrivals_[static_cast<size_t>(rank)];
+    message.sequence = arrival.sequence;
+    if (arrival.came) Send(rank, message);
+  }
 }
 
 RankCall Control::CallOf(int rank) const {
@@ -145,14 +183,11 @@ void Control::Arrive(int rank, int64_t sequence, const Signature& signature,
   changed_.notify_all();
 }
 
-void Control::Expire(int rank, int64_t sequence, absl::Duration timeout) {
+void Control::Expire(int rank, int64_t sequence, absl::Duration timeout,
+                     absl::string_view diagnosis) {
   if (failure_.has_value() || go_ >= sequence) return;
-  std::vector<int> missing;
-  for (int other = 0; other < size_; ++other) {
-    if (!arrivals_[static_cast<size_t>(other)].came) missing.push_back(other);
-  }
   FailLocked(absl::StatusCode::kDeadlineExceeded,
-             MissingText(missing, "call", CallOf(rank), timeout));
+             absl::StrCat(MissingText(Missing(), "call", CallOf(rank), timeout), diagnosis));
 }
 
 void Control::CheckLeavers() {
@@ -424,7 +459,12 @@ void Control::Handle(int peer, const ControlMessage& message) {
       changed_.notify_all();
       return;
     case MessageKind::kExpired:
-      if (rank_ == 0) Expire(peer, message.sequence, message.timeout);
+      if (rank_ == 0) Expire(peer, message.sequence, message.timeout, message.text);
+      return;
+    case MessageKind::kMissing:
+      if (message.sequence == meeting_) {
+        missing_.assign(message.counts.begin(), message.counts.end());
+      }
       return;
     case MessageKind::kFailed:
       return FailLocked(message.code, message.text, peer);
@@ -436,6 +476,7 @@ void Control::Handle(int peer, const ControlMessage& message) {
 }
 
 void Control::Beat() {
+  TellMissing();
   for (int peer = 0; peer < size_; ++peer) {
     Link& link = links_[static_cast<size_t>(peer)];
     if (!link.socket.valid()) continue;

@@ -37,6 +37,7 @@
 #include "lockstep/comm/gloo/control_message.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/socket.h"
+#include "lockstep/comm/wait_board.h"
 
 namespace lockstep::comm::gloo {
 
@@ -60,6 +61,8 @@ class Control {
   // Called when waiting has become useless: once when the group fails, once when this rank stops.
   // On any thread, without locks, and not after Leave() has returned. Set before Start().
   void OnInterrupt(std::function<void()> interrupt) { interrupt_ = std::move(interrupt); }
+  // Told of long waits in Meet(), on its thread; outlives them. Null: nobody is.
+  void set_waits(WaitBoard* waits) { waits_ = waits; }
   // Starts the thread. Throws ResourceExhausted.
   void Start();
 
@@ -122,7 +125,10 @@ class Control {
   // ---- Under the lock ----
   void Handle(int peer, const ControlMessage& message);
   void Arrive(int rank, int64_t sequence, const Signature& signature, std::vector<int64_t> counts);
-  void Expire(int rank, int64_t sequence, absl::Duration timeout);
+  void Expire(int rank, int64_t sequence, absl::Duration timeout, absl::string_view diagnosis);
+  // Ranks that have not entered what this one has entered, as far as is known here.
+  std::vector<int> Missing() const;
+  void TellMissing();
   void MarkLeft(int rank);
   // Fails if a rank that has left is awaited.
   void CheckLeavers();
@@ -133,6 +139,10 @@ class Control {
   void FailLocked(absl::StatusCode code, absl::string_view text, int told_by = -1);
   void ThrowIfInterruptedLocked() const;
   void AwaitGo(const RankCall& call, absl::Duration timeout, Lock& lock);
+  void ReportExpiry(const RankCall& call, absl::Duration timeout, absl::string_view diagnosis);
+  bool IsMet(int64_t sequence) const {
+    return stopping_ || failure_.has_value() || go_ >= sequence;
+  }
   // Calls interrupt_ if it is due. Releases the lock for it.
   void RunInterrupt(Lock& lock);
 
@@ -140,6 +150,7 @@ class Control {
   const int size_;
   const std::string group_name_;
   std::function<void()> interrupt_;
+  WaitBoard* waits_ = nullptr;
   UniqueFd wake_;
   std::thread thread_;
   std::atomic<int64_t> meetings_{0};
@@ -149,6 +160,7 @@ class Control {
   std::vector<Link> links_;  // by rank
   std::vector<bool> left_;   // by rank
   std::vector<Arrival> arrivals_;
+  std::vector<int> missing_;  // elsewhere than on rank 0: what it has told last
   int arrived_ = 0;
   int64_t go_ = kNone;       // the last collective that all have entered
   int64_t meeting_ = kNone;  // the one that this rank has entered

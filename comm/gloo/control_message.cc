@@ -111,6 +111,11 @@ std::string BodyOf(const ControlMessage& message) {
     case MessageKind::kExpired:
       out.Put(message.sequence);
       out.Put(absl::ToInt64Nanoseconds(message.timeout));
+      out.PutBytes(message.text);
+      break;
+    case MessageKind::kMissing:
+      out.Put(message.sequence);
+      for (const int64_t rank : message.counts) out.Put(rank);
       break;
     case MessageKind::kFailed:
       out.Put(static_cast<int32_t>(message.code));
@@ -139,6 +144,11 @@ void ParseBody(absl::string_view body, ControlMessage* message) {
     case MessageKind::kExpired:
       message->sequence = in.Take<int64_t>();
       message->timeout = absl::Nanoseconds(in.Take<int64_t>());
+      message->text = std::string(in.rest());
+      return;
+    case MessageKind::kMissing:
+      message->sequence = in.Take<int64_t>();
+      while (!in.rest().empty()) message->counts.push_back(in.Take<int64_t>());
       return;
     case MessageKind::kFailed:
       message->code = static_cast<absl::StatusCode>(in.Take<int32_t>());

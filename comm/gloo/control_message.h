@@ -25,10 +25,12 @@ namespace lockstep::comm::gloo {
 enum class MessageKind : uint32_t {
   kCall = 1,     // to rank 0: has entered `sequence` with `signature` and `counts`
   kGo = 2,       // from rank 0: every rank has entered `sequence`, with calls that fit
-  kExpired = 3,  // to rank 0: has waited for `timeout`, and others have not entered `sequence`
+  kExpired = 3,  // to rank 0: has waited for `timeout`, and others have not entered `sequence`;
+                 // `text` says what is known of why
   kFailed = 4,   // the group has failed, with `code` and `text`
   kLeft = 5,     // `rank` has destroyed its communicator
   kAlive = 6,    // nothing else to say
+  kMissing = 7,  // from rank 0: those of `counts` have not entered `sequence` yet
 };
 
 // The fields that the kind does not name are not sent.

@@ -37,7 +37,7 @@ Signature SomeSignature() {
 }
 
 std::vector<ControlMessage> SomeMessages() {
-  std::vector<ControlMessage> messages(6);
+  std::vector<ControlMessage> messages(7);
   messages[0].kind = MessageKind::kCall;
   messages[0].sequence = -1;
   messages[0].signature = SomeSignature();
@@ -47,12 +47,16 @@ std::vector<ControlMessage> SomeMessages() {
   messages[2].kind = MessageKind::kExpired;
   messages[2].sequence = 18;
   messages[2].timeout = absl::Milliseconds(1500);
+  messages[2].text = ": they wait elsewhere";
   messages[3].kind = MessageKind::kFailed;
   messages[3].code = absl::StatusCode::kUnavailable;
   messages[3].text = "rank 2 has died";
   messages[4].kind = MessageKind::kLeft;
   messages[4].rank = 3;
-  messages[5].kind = MessageKind::kAlive;
+  messages[5].kind = MessageKind::kMissing;
+  messages[5].sequence = 19;
+  messages[5].counts = {2, 3};
+  messages[6].kind = MessageKind::kAlive;
   return messages;
 }
 
@@ -98,7 +102,7 @@ TEST(ControlMessageTest, ComesInAnyPieces) {
     }
   }
   EXPECT_EQ(in, "");
-  ASSERT_EQ(kinds.size(), 6u);
+  ASSERT_EQ(kinds.size(), 7u);
   EXPECT_EQ(kinds.back(), MessageKind::kAlive);
 }
 

@@ -164,6 +164,19 @@ TEST(OptionsTest, AreRefusedWhereTheyMeanNothing) {
   }
 }
 
+void GroupDifferently(RankContext& context) {
+  ProcessGroupOptions options = context.group_options();
+  options.backend = "gloo";
+  if (context.rank == 1) options.host_grouping = HostGrouping::kFlat;
+  RequireError(absl::StatusCode::kInvalidArgument,
+               {"rank 0 has set host_grouping to automatic, and rank 1 to flat"},
+               [&] { InitProcessGroup(options); });
+}
+
+TEST(OptionsTest, MustBeTheSameOnAllRanks) {
+  ExpectAllOk(Spawn(2, GroupDifferently, {.mode = SpawnMode::kThreads}));
+}
+
 void BindElsewhere(RankContext& context) {
   ProcessGroupOptions options = context.group_options();
   options.backend = "gloo";
@@ -211,6 +224,27 @@ TEST(SilenceTest, IsNoticedByItsLackOfSigns) {
   EXPECT_EQ(result.ranks[2].signal, SIGKILL);
   EXPECT_TRUE(result.ranks[0].ok()) << result.ranks[0].ToString();
   EXPECT_TRUE(result.ranks[1].ok()) << result.ranks[1].ToString();
+}
+
+// Rank 0 waits in one group for rank 1, which waits for it in the other.
+void EnterInDifferentOrder(RankContext& context) {
+  const auto a = MakeTestGroup(context, absl::Seconds(60), "a");
+  const auto b = MakeTestGroup(context, absl::Seconds(60), "b");
+  Communicator& first = context.rank == 0 ? *a : *b;
+  Communicator& second = context.rank == 0 ? *b : *a;
+  RequireError(absl::StatusCode::kDeadlineExceeded,
+               {"did not call AllReduce(float32 x 5, sum) within 2s",
+                "rank 0 waits in group \"a\" for collective 0",
+                "rank 1 waits in group \"b\" for collective 0", "in different order"},
+               [&] { first.AllReduce(Empty({5}), {.timeout = absl::Seconds(2)}).Wait(); });
+  context.store->Set(absl::StrCat("done/", context.rank), "", Deadline());
+  context.store->Wait({"done/0", "done/1"}, Deadline::After(absl::Seconds(30)));
+  Require(second.sequence() == 0, "the other group's call was never issued");
+}
+
+TEST(WaitTest, ACircleIsExplained) {
+  ExpectAllOk(Spawn(2, EnterInDifferentOrder,
+                    {.mode = SpawnMode::kThreads, .argument = "backend=gloo hosts=own"}));
 }
 
 }  // namespace

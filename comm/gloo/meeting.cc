@@ -57,7 +57,30 @@ struct Facts {
   std::string host;
   std::string machine;
   bool has_shm = false;
+  std::string grouping;
 };
+
+// Ranks that disagree would exchange pieces of different sizes, for which Gloo ends the process.
+void CheckSameGrouping(const ProcessGroupOptions& options, const std::vector<Facts>& facts) {
+  for (size_t rank = 1; rank < facts.size(); ++rank) {
+    if (facts[rank].grouping == facts[0].grouping) continue;
+    throw InvalidArgumentError(absl::StrCat(
+        Who(options), ": rank 0 has set host_grouping to ", facts[0].grouping, ", and rank ", rank,
+        " to ", facts[rank].grouping, ": it must be the same on all ranks"));
+  }
+}
+
+absl::string_view GroupingName(HostGrouping grouping) {
+  switch (grouping) {
+    case HostGrouping::kAutomatic:
+      return "automatic";
+    case HostGrouping::kFlat:
+      return "flat";
+    case HostGrouping::kHierarchical:
+      return "hierarchical";
+  }
+  return "?";
+}
 
 std::vector<Facts> ExchangeFacts(const ProcessGroupOptions& options, const std::string& key,
                                  Deadline deadline) {
@@ -65,22 +88,24 @@ std::vector<Facts> ExchangeFacts(const ProcessGroupOptions& options, const std::
   const std::string machine = HostId();
   const std::string& host = options.host_id.empty() ? machine : options.host_id;
   options.store->Set(fact_key(options.rank),
-                     absl::StrCat(IsBackendLinked("shm") ? 1 : 0, "\n", machine, "\n", host),
+                     absl::StrCat(IsBackendLinked("shm") ? 1 : 0, "\n",
+                                  GroupingName(options.host_grouping), "\n", machine, "\n", host),
                      deadline);
   std::vector<Facts> facts;
   std::vector<int> missing;
   for (int rank = 0; rank < options.world_size; ++rank) {
     try {
       const std::vector<std::string> lines =
-          absl::StrSplit(options.store->Get(fact_key(rank), deadline), absl::MaxSplits('\n', 2));
-      if (lines.size() != 3) throw DataLossError(absl::StrCat(Who(options), ": a damaged store"));
-      facts.push_back({lines[2], lines[1], lines[0] == "1"});
+          absl::StrSplit(options.store->Get(fact_key(rank), deadline), absl::MaxSplits('\n', 3));
+      if (lines.size() != 4) throw DataLossError(absl::StrCat(Who(options), ": a damaged store"));
+      facts.push_back({lines[3], lines[2], lines[0] == "1", lines[1]});
     } catch (const Error& error) {
       if (error.code() != absl::StatusCode::kDeadlineExceeded) throw;
       missing.push_back(rank);
     }
   }
   if (!missing.empty()) ThrowMissing(options, missing);
+  CheckSameGrouping(options, facts);
   return facts;
 }
 
