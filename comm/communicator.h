@@ -29,7 +29,8 @@
 // Throws, from the call itself: InvalidArgument (tensors undefined, on devices the backend does not
 // serve, of differing dtypes or counts; root out of range; reduction undefined for the dtype), and
 // the group's error. From Wait(): InvalidArgument (ranks disagree), DeadlineExceeded (ranks
-// missing), Unavailable (a rank died or left), Aborted (this end was aborted).
+// missing), Unavailable (a rank died or left), DataLoss (what a rank said, or its data, was
+// damaged), Aborted (this end was aborted).
 #ifndef LOCKSTEP_COMM_COMMUNICATOR_H_
 #define LOCKSTEP_COMM_COMMUNICATOR_H_
 

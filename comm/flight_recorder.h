@@ -36,7 +36,7 @@ struct FlightRecorderOptions {
 };
 
 // Thread-safe. No call but the constructor, Snapshot() and Write() allocates once the ring is full
-// (uneven collectives: once its entries have seen them). A call costs about 0.1 us in all.
+// (uneven collectives: once its entries have seen them). A call costs about 0.15 us in all.
 class FlightRecorder {
  public:
   struct Group {
