@@ -367,8 +367,9 @@ void RunAsRank(const comm::Environment& environment, const std::vector<std::stri
   comm::ProcessGroupOptions options = comm::ProcessGroupOptionsFromEnvironment(environment);
   if (options.rank != 0) FLAGS_minloglevel = google::GLOG_ERROR;
   InstallStopSignal();
-  if (const std::string backend = absl::GetFlag(FLAGS_backend); !backend.empty()) {
-    options.backend = backend;
+  options.backend = absl::GetFlag(FLAGS_backend);
+  if (options.backend.empty()) {
+    options.backend = options.local_world_size < options.world_size ? "gloo" : "shm";
   }
   try {
     const std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(options);
