@@ -32,7 +32,9 @@ absl::string_view CollectiveName(CollectiveId id);
 
 // How values of several ranks become one. Sums, averages and products of float16 and bfloat16
 // accumulate in float32 and are rounded once. All are evaluated in rank order, whatever the size
-// and the path, so that the result is the same bits on every rank and in every run.
+// and the path, so that the result is the same bits on every rank and in every run. In a gloo group
+// whose ranks share hosts the order is that of the ranks of each host and then that of the hosts,
+// and 16-bit results are rounded once in each of the two (averages and pre-multiplied sums: once).
 enum class ReduceOp : uint8_t {
   kSum = 0,      // integers wrap; bool: or
   kAverage = 1,  // the sum times 1/W; refused for integers and bool

@@ -112,7 +112,7 @@ std::string HelpText() {
       "Times collectives, in the manner of nccl-tests, and checks their results without "
       "tolerance.\n\n"
       "  ./bazelw run //tools:comm_bench -- [flags]\n\n"
-      "  --ranks=2\n  --backend=shm\n      Separated by commas.\n"
+      "  --ranks=2\n  --backend=shm\n      shm, gloo, separated by commas.\n"
       "  --op=all_reduce\n      all, or some of ",
       absl::StrJoin(OpNames(), ", "),
       "\n  --sizes=1KiB,1MiB,64MiB\n      Bytes of a rank's larger tensor.\n"

@@ -9,8 +9,9 @@
 namespace lockstep::comm {
 
 std::vector<std::string> BackendVariants() {
-  // Every rank on a host of its own.
-  return {"backend=gloo hosts=own"};
+  // Every rank on a host of its own; and two hosts, whose ranks are not neighbours: of 2 ranks 1 +
+  // 1, of 3 ranks 1 + 2, of 4 ranks 2 + 2, of 5 ranks 2 + 3.
+  return {"backend=gloo hosts=own", "backend=gloo hosts=0,1,1,0,1"};
 }
 
 }  // namespace lockstep::comm

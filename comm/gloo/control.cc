@@ -388,7 +388,7 @@ void Control::ReadLink(int peer, Lock& lock) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n <= 0) return HandleEnd(peer);
-    link.heard = true;
+    link.heard = link.begun = true;
     link.in.append(buffer, static_cast<size_t>(n));
     try {
       ControlMessage message;
@@ -440,7 +440,7 @@ void Control::Beat() {
     Link& link = links_[static_cast<size_t>(peer)];
     if (!link.socket.valid()) continue;
     // Counted in beats of this rank: one that was itself held up does not blame its peers.
-    link.missed = link.heard ? 0 : link.missed + 1;
+    link.missed = link.heard || !link.begun ? 0 : link.missed + 1;
     link.heard = false;
     if (link.missed >= kMissedHeartbeats && !left_[static_cast<size_t>(peer)]) {
       FailLocked(absl::StatusCode::kUnavailable,

@@ -96,8 +96,9 @@ class Control {
   struct Link {
     UniqueFd socket;
     std::string in;
-    std::string out;  // what the socket has not taken yet
-    bool heard = false;
+    std::string out;     // what the socket has not taken yet
+    bool begun = false;  // heard of at all: ranks start one after another
+    bool heard = false;  // since the last beat
     int missed = 0;
   };
   // What a rank has called and the others have not all called yet; on rank 0.

@@ -5,8 +5,12 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -20,9 +24,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gloo/rendezvous/store.h"
 #include "gloo/transport/tcp/device.h"
+#include "gloo/transport/tcp/loop.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/socket.h"
 
 namespace lockstep::comm::gloo {
 namespace {
@@ -67,20 +74,94 @@ class GlooStore final : public ::gloo::rendezvous::Store {
 
 }  // namespace
 
-void BlockBrokenPipeSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+// Runs the starts of pieces on the device's thread.
+class Exchange::Starter final : public ::gloo::transport::tcp::Handler {
+ public:
+  using Piece = Pieces::Piece;
+
+  explicit Starter(std::shared_ptr<::gloo::transport::tcp::Device> device)
+      : device_(std::move(device)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!wake_.valid()) throw ResourceExhaustedError(absl::StrCat("eventfd: ", ErrnoText(errno)));
+    device_->registerDescriptor(wake_.get(), EPOLLIN, this);
+  }
+  // Waits for a running handleEvents.
+  ~Starter() override { device_->unregisterDescriptor(wake_.get(), this); }
+
+  void Start(absl::Span<const std::shared_ptr<Piece>> pieces) {
+    bool first = false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      first = queue_.empty();
+      for (const std::shared_ptr<Piece>& piece : pieces) {
+        if (piece != nullptr) queue_.push_back(piece);
+      }
+      first = first && !queue_.empty();
+    }
+    const uint64_t one = 1;
+    if (first) (void)!write(wake_.get(), &one, sizeof(one));
+  }
+
+  // None of these is started any more when it returns.
+  void Cancel(absl::Span<const std::shared_ptr<Piece>> pieces) {
+    std::lock_guard<std::mutex> run_lock(run_mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(queue_, [&](const std::shared_ptr<Piece>& queued) {
+      return std::find(pieces.begin(), pieces.end(), queued) != pieces.end();
+    });
+  }
+
+  void handleEvents(int) override {
+    uint64_t count = 0;
+    (void)!read(wake_.get(), &count, sizeof(count));
+    std::lock_guard<std::mutex> run_lock(run_mutex_);
+    std::vector<std::shared_ptr<Piece>> pieces;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      pieces.swap(queue_);
+    }
+    for (const std::shared_ptr<Piece>& piece : pieces) StartOne(*piece);
+  }
+
+ private:
+  static void StartOne(Piece& piece) {
+    try {
+      if (piece.sends) {
+        piece.buffer->send(piece.peer, piece.slot);
+      } else {
+        piece.buffer->recv(piece.peer, piece.slot);
+      }
+    } catch (const std::exception& error) {
+      piece.error = error.what();
+      piece.failed.store(true, std::memory_order_release);
+      if (piece.sends) {
+        piece.buffer->abortWaitSend();
+      } else {
+        piece.buffer->abortWaitRecv();
+      }
+    }
+  }
+
+  const std::shared_ptr<::gloo::transport::tcp::Device> device_;
+  const UniqueFd wake_;
+  std::mutex run_mutex_;  // held while pieces are started; taken before the other
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Piece>> queue_;
+};
+
+Exchange::Exchange(GlooConnections connections, Control* control)
+    : connections_(std::move(connections)), control_(*control) {
+  if (connections_.device != nullptr) starter_ = std::make_unique<Starter>(connections_.device);
 }
 
-std::shared_ptr<::gloo::Context> ConnectGloo(Store& store, const std::string& key,
-                                             const std::string& address, int rank, int size,
-                                             Deadline deadline) {
+Exchange::~Exchange() = default;
+
+GlooConnections ConnectGloo(Store& store, const std::string& key, const std::string& address,
+                            int rank, int size, Deadline deadline) {
   // The device's thread inherits the mask of this one.
-  sigset_t before;
-  pthread_sigmask(SIG_BLOCK, nullptr, &before);
-  BlockBrokenPipeSignals();
+  sigset_t before, broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
   const absl::Cleanup restore = [&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
   try {
     GlooStore gloo_store(store, absl::StrCat(key, "/gloo"), deadline);
@@ -90,7 +171,7 @@ std::shared_ptr<::gloo::Context> ConnectGloo(Store& store, const std::string& ke
     // Gloo waits five times as long for a connection.
     context->setTimeout(ToMilliseconds(deadline) / 5 + milliseconds(1));
     context->connectFullMesh(gloo_store, device);
-    return context;
+    return {std::static_pointer_cast<::gloo::transport::tcp::Device>(device), context};
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -118,6 +199,9 @@ Pieces::Pieces(Exchange* exchange, uint64_t slot, Deadline deadline, Describe de
 }
 
 Pieces::~Pieces() {
+  const bool given_up = std::any_of(pieces_.begin(), pieces_.end(),
+                                    [](const auto& piece) { return piece != nullptr; });
+  if (given_up) exchange_.starter_->Cancel(pieces_);
   std::lock_guard<std::mutex> lock(exchange_.mutex_);
   exchange_.active_.erase(this);
 }
@@ -127,49 +211,46 @@ int Pieces::Send(int peer, const void* from, int64_t bytes) {
     exchange_.pieces_sent_.fetch_add(1, std::memory_order_relaxed);
     exchange_.bytes_sent_.fetch_add(is_data_ ? bytes : 0, std::memory_order_relaxed);
   }
-  return Start(peer, /*sends=*/true, const_cast<void*>(from), bytes);
+  return Add(peer, /*sends=*/true, const_cast<void*>(from), bytes);
 }
 
 int Pieces::Receive(int peer, void* to, int64_t bytes) {
-  return Start(peer, /*sends=*/false, to, bytes);
+  return Add(peer, /*sends=*/false, to, bytes);
 }
 
-int Pieces::Start(int peer, bool sends, void* memory, int64_t bytes) {
-  const int number = static_cast<int>(pieces_.size());
-  Piece piece;
-  piece.peer = peer;
-  piece.sends = sends;
-  piece.bytes = bytes;
-  ::gloo::transport::UnboundBuffer* buffer = nullptr;
-  {
-    std::lock_guard<std::mutex> lock(exchange_.mutex_);
-    if (bytes > 0) {
-      piece.buffer = exchange_.context_->createUnboundBuffer(memory, static_cast<size_t>(bytes));
-      buffer = piece.buffer.get();
-    }
-    pieces_.push_back(std::move(piece));
+int Pieces::Add(int peer, bool sends, void* memory, int64_t bytes) {
+  std::shared_ptr<Piece> piece;
+  if (bytes > 0) {
+    piece = std::make_shared<Piece>();
+    piece->buffer =
+        exchange_.connections_.context->createUnboundBuffer(memory, static_cast<size_t>(bytes));
+    piece->peer = peer;
+    piece->slot = slot_;
+    piece->sends = sends;
+    piece->bytes = bytes;
   }
-  if (buffer == nullptr) return number;
-  // Looked at after the buffer can be seen by Interrupt().
+  std::lock_guard<std::mutex> lock(exchange_.mutex_);
+  pieces_.push_back(std::move(piece));
+  return static_cast<int>(pieces_.size()) - 1;
+}
+
+void Pieces::Start() {
+  if (started_ == pieces_.size() || exchange_.starter_ == nullptr) return;
+  // Interrupt() sees them all by now.
   exchange_.control_.ThrowIfInterrupted();
-  try {
-    if (sends) {
-      buffer->send(peer, slot_);
-    } else {
-      buffer->recv(peer, slot_);
-    }
-  } catch (const std::exception& error) {
-    FailUnreachable(peer, error.what());
-  }
-  return number;
+  exchange_.starter_->Start(absl::MakeConstSpan(pieces_).subspan(started_));
+  started_ = pieces_.size();
 }
 
 void Pieces::Await(int number) {
-  Piece& piece = pieces_[static_cast<size_t>(number)];
-  if (piece.buffer == nullptr) return;
+  Start();
+  std::shared_ptr<Piece>& slot = pieces_[static_cast<size_t>(number)];
+  if (slot == nullptr) return;
+  Piece& piece = *slot;
   bool done = false;
   while (!done) {
     exchange_.control_.ThrowIfInterrupted();
+    if (piece.failed.load(std::memory_order_acquire)) FailUnreachable(piece.peer, piece.error);
     try {
       const milliseconds timeout = ToMilliseconds(deadline_);
       done = piece.sends ? piece.buffer->waitSend(timeout) : piece.buffer->waitRecv(timeout);
@@ -182,7 +263,7 @@ void Pieces::Await(int number) {
     exchange_.bytes_received_.fetch_add(piece.bytes, std::memory_order_relaxed);
   }
   std::lock_guard<std::mutex> lock(exchange_.mutex_);
-  piece.buffer.reset();
+  slot.reset();
 }
 
 void Pieces::AwaitAll() {
@@ -200,12 +281,12 @@ void Pieces::FailUnreachable(int peer, absl::string_view reason) {
 }
 
 void Pieces::Interrupt() {
-  for (const Piece& piece : pieces_) {
-    if (piece.buffer == nullptr) continue;
-    if (piece.sends) {
-      piece.buffer->abortWaitSend();
+  for (const std::shared_ptr<Piece>& piece : pieces_) {
+    if (piece == nullptr) continue;
+    if (piece->sends) {
+      piece->buffer->abortWaitSend();
     } else {
-      piece.buffer->abortWaitRecv();
+      piece->buffer->abortWaitRecv();
     }
   }
 }

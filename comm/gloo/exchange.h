@@ -17,6 +17,7 @@
 #define LOCKSTEP_COMM_GLOO_EXCHANGE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gloo/rendezvous/context.h"
+#include "gloo/transport/tcp/device.h"
 #include "gloo/transport/unbound_buffer.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/comm/gloo/control.h"
@@ -36,22 +38,29 @@
 
 namespace lockstep::comm::gloo {
 
-// Connections between all ranks. `address`: of this host. Throws Unavailable, DeadlineExceeded.
-std::shared_ptr<::gloo::Context> ConnectGloo(Store& store, const std::string& key,
-                                             const std::string& address, int rank, int size,
-                                             Deadline deadline);
-
-// Gloo writes to sockets in a way that raises SIGPIPE, in the writing thread, when the other end is
-// gone. Every thread that starts Sends calls this; a no-op from the second time on.
-void BlockBrokenPipeSignals();
+// Connections between all ranks, and the thread that serves them.
+struct GlooConnections {
+  std::shared_ptr<::gloo::transport::tcp::Device> device;
+  std::shared_ptr<::gloo::Context> context;
+};
+// `address`: of this host. Throws Unavailable, DeadlineExceeded.
+GlooConnections ConnectGloo(Store& store, const std::string& key, const std::string& address,
+                            int rank, int size, Deadline deadline);
 
 class Pieces;
 
 // Thread-safe.
+//
+// Pieces are started on Gloo's own thread. Gloo would allow any: but its thread polls, without
+// pause, a connection that another thread is just using, which on a busy machine takes the
+// processor from that other thread; and what it writes to a connection that has ended raises
+// SIGPIPE in the writing thread, which its own has blocked.
 class Exchange {
  public:
-  Exchange(std::shared_ptr<::gloo::Context> context, Control* control)
-      : context_(std::move(context)), control_(*control) {}
+  // `connections` may be empty where there is only one rank.
+  Exchange(GlooConnections connections, Control* control);
+  // REQUIRES that no Pieces exist.
+  ~Exchange();
 
   // Ends all waiting. For Control::OnInterrupt.
   void Interrupt();
@@ -63,9 +72,11 @@ class Exchange {
 
  private:
   friend class Pieces;
+  class Starter;
 
-  const std::shared_ptr<::gloo::Context> context_;
+  const GlooConnections connections_;
   Control& control_;
+  std::unique_ptr<Starter> starter_;
   std::atomic<int64_t> pieces_sent_{0};
   std::atomic<int64_t> bytes_sent_{0};
   std::atomic<int64_t> bytes_received_{0};
@@ -90,9 +101,12 @@ class Pieces {
   Pieces(const Pieces&) = delete;
   Pieces& operator=(const Pieces&) = delete;
 
-  // Number of the piece, for Await. The memory is used until then. Throw as Control does.
+  // Number of the piece, for Await. The memory is used until then. It starts to travel when
+  // Start or Await is called next.
   int Send(int peer, const void* from, int64_t bytes);
   int Receive(int peer, void* to, int64_t bytes);
+  // Lets what has been added travel, without waiting for it.
+  void Start();
   // Throws as Control does, Unavailable when the connection has ended, and DeadlineExceeded; all of
   // them are the group's error then.
   void Await(int piece);
@@ -100,25 +114,29 @@ class Pieces {
   void AwaitAll();
 
  private:
+  friend class Exchange;
   struct Piece {
-    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;  // null: nothing to wait for
+    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
     int peer = 0;
+    uint64_t slot = 0;
     bool sends = false;
     int64_t bytes = 0;
+    std::string error;  // of its start; written before the wait is ended
+    std::atomic<bool> failed{false};
   };
-  int Start(int peer, bool sends, void* memory, int64_t bytes);
+  int Add(int peer, bool sends, void* memory, int64_t bytes);
   [[noreturn]] void FailLate(int peer);
   [[noreturn]] void FailUnreachable(int peer, absl::string_view reason);
   void Interrupt();
-
-  friend class Exchange;
 
   Exchange& exchange_;
   const uint64_t slot_;
   const Deadline deadline_;
   const Describe describe_;
   const bool is_data_;
-  std::vector<Piece> pieces_;  // changed under Exchange::mutex_
+  // Null: nothing to wait for any more. Changed under Exchange::mutex_.
+  std::vector<std::shared_ptr<Piece>> pieces_;
+  size_t started_ = 0;  // the first so many are
 };
 
 }  // namespace lockstep::comm::gloo

@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/clock.h"
@@ -21,21 +19,13 @@
 namespace lockstep::comm::gloo {
 namespace {
 
-std::vector<int> AllRanks(int size) {
-  std::vector<int> ranks(static_cast<size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-// Of a collective's pieces. Transfers set the highest bit.
-uint64_t SlotOf(int64_t sequence) { return static_cast<uint64_t>(sequence) + 1; }
+// The first of the two of a collective. Those of transfers have the highest bit.
+uint64_t SlotOf(int64_t sequence) { return 2 * static_cast<uint64_t>(sequence); }
 
 }  // namespace
 
 GlooCommunicator::GlooCommunicator(const ProcessGroupOptions& options, GroupParts parts)
-    : QueuedCommunicator(options, parts.key),
-      parts_(std::move(parts)),
-      collectives_(parts_.exchange.get(), AllRanks(options.world_size), options.rank) {
+    : QueuedCommunicator(options, parts.key), parts_(std::move(parts)) {
   StartQueue();
 }
 
@@ -48,6 +38,7 @@ GlooCommunicator::~GlooCommunicator() {
 
 RefPtr<Storage> GlooCommunicator::Allocate(int64_t bytes, MemoryCategory category) {
   CheckAllocation(bytes);
+  if (parts_.hierarchy != nullptr) return parts_.hierarchy->local().Allocate(bytes, category);
   CategoryScope scope(category);
   return Empty({bytes}, {DType::kUInt8, {}}).storage();
 }
@@ -69,15 +60,20 @@ Traffic GlooCommunicator::traffic() const {
 }
 
 void GlooCommunicator::RunCollective(const Collective& collective, int64_t sequence) {
-  BlockBrokenPipeSignals();
   const RankCall call = {rank(), sequence, collective.signature, collective.counts};
   const Deadline deadline = Deadline::After(collective.timeout);
   parts_.control->Meet(call, collective.timeout);
-  collectives_.Begin(SlotOf(sequence), deadline, [&](int peer) {
+  // The meeting was all: what fails later is of later calls.
+  if (collective.signature.op == CollectiveId::kBarrier) return;
+  parts_.collectives->Begin(SlotOf(sequence), deadline, [&](int peer) {
     const int late[] = {peer};
     return MissingText(late, "finish", call, collective.timeout);
   });
-  RunFlat(collectives_, collective);
+  if (parts_.hierarchy != nullptr) {
+    parts_.hierarchy->Run(collective, deadline);
+  } else {
+    RunFlat(*parts_.collectives, collective);
+  }
 }
 
 void GlooCommunicator::StartTransfer(const Signature& signature, const Tensor& tensor,

@@ -19,6 +19,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/gloo/control.h"
 #include "lockstep/comm/gloo/exchange.h"
+#include "lockstep/comm/gloo/hierarchy.h"
 #include "lockstep/comm/gloo/tcp_collectives.h"
 #include "lockstep/comm/gloo/transfers.h"
 #include "lockstep/comm/process_group.h"
@@ -31,6 +32,8 @@ struct GroupParts {
   std::unique_ptr<Control> control;  // started
   std::unique_ptr<Exchange> exchange;
   std::unique_ptr<Transfers> transfers;
+  std::unique_ptr<TcpCollectives> collectives;  // over all ranks, or one of each host
+  std::unique_ptr<Hierarchy> hierarchy;         // null: the group is flat
   std::string key;  // prefix of this group's keys in the store, which no other group has
 };
 
@@ -55,7 +58,6 @@ class GlooCommunicator final : public QueuedCommunicator {
 
  private:
   GroupParts parts_;
-  TcpCollectives collectives_;
 };
 
 // The factory behind InitProcessGroup({.backend = "gloo"}).

@@ -3,10 +3,14 @@
 //
 // Makes gloo communicators, and makes InitProcessGroup find them.
 
+#include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
@@ -15,17 +19,111 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm::gloo {
+namespace {
+
+bool IsHierarchical(const ProcessGroupOptions& options, const Meeting& meeting,
+                    const Placement& placement) {
+  const bool shared = placement.hosts.size() < meeting.hosts.size();
+  if (!shared || options.host_grouping == HostGrouping::kFlat) return false;
+  if (!meeting.all_have_shm && options.host_grouping == HostGrouping::kHierarchical) {
+    throw InvalidArgumentError(
+        "ranks share hosts, and the backend \"shm\" is not linked into the program of each: add "
+        "//comm/shm to its deps, or make the group flat");
+  }
+  return meeting.all_have_shm;
+}
+
+// Names of groups are limited, keys are not.
+std::string LocalGroupName(const std::string& key, int host) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : key) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  }
+  return absl::StrCat("gloo/", absl::Hex(hash, absl::kZeroPad16), "/host", host);
+}
+
+std::shared_ptr<Communicator> MakeLocalGroup(const ProcessGroupOptions& options,
+                                             const std::string& key, const Placement& placement,
+                                             Deadline deadline) {
+  ProcessGroupOptions local = options;
+  local.backend = "shm";
+  local.group_name = LocalGroupName(key, placement.my_host);
+  local.rank = local.local_rank = placement.my_place;
+  local.world_size = local.local_world_size = static_cast<int>(placement.mine().size());
+  local.master_address = local.token = local.rendezvous = local.bind_address = "";
+  local.master_port = 0;
+  local.host_grouping = HostGrouping::kAutomatic;
+  local.serve_store = true;
+  local.world_ranks.clear();
+  for (const int rank : placement.mine()) {
+    local.world_ranks.push_back(
+        options.world_ranks.empty() ? rank : options.world_ranks[static_cast<size_t>(rank)]);
+  }
+  local.flight_recorder = {};  // the group of all hosts records the calls
+  local.timeout = deadline.Remaining();
+  return InitProcessGroup(local);
+}
+
+std::vector<int> AllRanks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void AddCollectives(const ProcessGroupOptions& options, const Meeting& meeting, Deadline deadline,
+                    GroupParts* parts) {
+  Placement placement(meeting.hosts, options.rank);
+  if (!IsHierarchical(options, meeting, placement)) {
+    parts->collectives = std::make_unique<TcpCollectives>(
+        parts->exchange.get(), AllRanks(options.world_size), options.rank);
+    return;
+  }
+  parts->collectives = std::make_unique<TcpCollectives>(parts->exchange.get(), placement.Leaders(),
+                                                        placement.my_host);
+  std::shared_ptr<Communicator> local = MakeLocalGroup(options, parts->key, placement, deadline);
+  parts->hierarchy = std::make_unique<Hierarchy>(std::move(placement), std::move(local),
+                                                 parts->collectives.get(), parts->control.get());
+}
+
+GroupParts MakeParts(const ProcessGroupOptions& options, const std::string& key,
+                     Deadline deadline) {
+  Meeting meeting = MeetRanks(options, key, deadline);
+  GroupParts parts;
+  parts.key = key;
+  const int size = options.world_size;
+  GlooConnections connections;
+  if (size > 1) {
+    connections = ConnectGloo(*options.store, key, meeting.address, options.rank, size, deadline);
+  }
+  parts.control =
+      std::make_unique<Control>(std::move(meeting.links), options.rank, size, options.group_name);
+  parts.exchange = std::make_unique<Exchange>(std::move(connections), parts.control.get());
+  parts.transfers = std::make_unique<Transfers>(parts.exchange.get(), parts.control.get());
+  AddCollectives(options, meeting, deadline, &parts);
+  parts.control->OnInterrupt([exchange = parts.exchange.get(), transfers = parts.transfers.get(),
+                              hierarchy = parts.hierarchy.get()] {
+    exchange->Interrupt();
+    transfers->Interrupt();
+    if (hierarchy != nullptr) hierarchy->Interrupt();
+  });
+  return parts;
+}
+
+}  // namespace
 
 std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& options) {
   if (options.peer_memory_access != PeerMemoryAccess::kAutomatic) {
     throw InvalidArgumentError(
         "InitProcessGroup: peer_memory_access is the shm backend's: leave it automatic for gloo");
   }
-  if (options.verify_payload || options.fault_injector != nullptr) {
+  const char* refused = options.verify_payload              ? "verify_payload"
+                        : options.fault_injector != nullptr ? "fault_injector"
+                        : options.on_slow != nullptr        ? "on_slow"
+                                                            : nullptr;
+  if (refused != nullptr) {
     throw UnimplementedError(
-        absl::StrCat("InitProcessGroup: the gloo backend does not have ",
-                     options.verify_payload ? "verify_payload" : "a fault_injector",
-                     ": use the shm backend, or leave it out"));
+        absl::StrCat("InitProcessGroup: the gloo backend has no ", refused,
+                     ": use the shm backend (ranks of one host), or leave it out"));
   }
   return MakeGlooCommunicator(options, GroupKey(options, Deadline::After(options.timeout)));
 }
@@ -33,24 +131,9 @@ std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& op
 std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& options,
                                                    const std::string& key) {
   const Deadline deadline = Deadline::After(options.timeout);
-  Meeting meeting = MeetRanks(options, key, deadline);
   GroupParts parts;
-  parts.key = key;
-  const int size = options.world_size;
-  std::shared_ptr<::gloo::Context> context;
   try {
-    if (size > 1) {
-      context = ConnectGloo(*options.store, key, meeting.address, options.rank, size, deadline);
-    }
-    parts.control =
-        std::make_unique<Control>(std::move(meeting.links), options.rank, size, options.group_name);
-    parts.exchange = std::make_unique<Exchange>(std::move(context), parts.control.get());
-    parts.transfers = std::make_unique<Transfers>(parts.exchange.get(), parts.control.get());
-    parts.control->OnInterrupt(
-        [exchange = parts.exchange.get(), transfers = parts.transfers.get()] {
-          exchange->Interrupt();
-          transfers->Interrupt();
-        });
+    parts = MakeParts(options, key, deadline);
     parts.control->Start();
     try {
       parts.control->Meet({options.rank, -1, Signature{}, {}}, deadline.Remaining());
@@ -60,6 +143,7 @@ std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& op
       throw;
     }
   } catch (const Error& error) {
+    if (absl::StartsWith(error.message(), "InitProcessGroup")) throw;
     throw error.WithContext(absl::StrCat("InitProcessGroup: rank ", options.rank, " of group \"",
                                          options.group_name, "\""));
   }

@@ -13,9 +13,11 @@
 namespace lockstep::comm::gloo {
 namespace {
 
-// Large enough that Gloo's three messages a piece do not matter, small enough to stay in a cache
-// until the chunk is reduced.
-constexpr int64_t kChunkBytes = 512 << 10;
+// Large enough that Gloo's three messages a piece do not matter.
+constexpr int64_t kChunkBytes = 256 << 10;
+// Chunks that a member receives from each other one at a time: what has come stays in a cache until
+// it is reduced.
+constexpr int64_t kWindow = 2;
 // Parts begin on cache lines.
 constexpr int64_t kAlignment = 64;
 
@@ -63,7 +65,9 @@ void TcpCollectives::Begin(uint64_t slot, Deadline deadline, Pieces::Describe de
   describe_ = std::move(describe);
 }
 
-Pieces TcpCollectives::MakePieces() { return Pieces(&exchange_, slot_, deadline_, describe_); }
+Pieces TcpCollectives::MakePieces(Phase phase) {
+  return Pieces(&exchange_, slot_ + static_cast<uint64_t>(phase), deadline_, describe_);
+}
 
 char* TcpCollectives::Scratch(int64_t bytes) {
   if (static_cast<int64_t>(scratch_.size()) < bytes) scratch_.resize(At(bytes));
@@ -77,29 +81,40 @@ void TcpCollectives::ReduceMyPart(Pieces& pieces, Sent* sent, const char* whole,
                                   ChunkDone done) {
   const int64_t begin = ends[At(me_)];
   const int64_t bytes = BytesOf(ends, me_);
-  char* const scratch = Scratch(bytes * (size() - 1));
-  const auto theirs = [&](int peer) { return scratch + bytes * (peer < me_ ? peer : peer - 1); };
+  char* const scratch = Scratch(kWindow * std::min(bytes, kChunkBytes) * (size() - 1));
+  const auto theirs = [&](int peer, int64_t chunk) {
+    const int64_t slot = kWindow * (peer < me_ ? peer : peer - 1) + chunk % kWindow;
+    return scratch + slot * std::min(bytes, kChunkBytes);
+  };
   std::vector<std::vector<int>> received(At(size()));
+  const auto receive = [&](int64_t chunk) {
+    const int64_t at = chunk * kChunkBytes;
+    for (int step = 1; step < size() && at < bytes; ++step) {
+      const int from = (me_ + step) % size();
+      received[At(from)].push_back(
+          pieces.Receive(ranks_[At(from)], theirs(from, chunk), std::min(bytes - at, kChunkBytes)));
+    }
+  };
+  for (int64_t chunk = 0; chunk < kWindow; ++chunk) receive(chunk);
   sent->pieces.assign(At(size()), {});
   for (int step = 1; step < size(); ++step) {
-    const int from = (me_ + step) % size();
-    ForEachChunk(0, bytes, [&](int64_t, int64_t at, int64_t end) {
-      received[At(from)].push_back(pieces.Receive(ranks_[At(from)], theirs(from) + at, end - at));
-    });
     const int to = (me_ + size() - step) % size();
     ForEachChunk(ends[At(to)], ends[At(to) + 1], [&](int64_t, int64_t at, int64_t end) {
       sent->pieces[At(to)].push_back(pieces.Send(ranks_[At(to)], whole + at, end - at));
     });
   }
+  pieces.Start();
   const int64_t item = ItemSize(reduction.dtype);
   ForEachChunk(0, bytes, [&](int64_t chunk, int64_t at, int64_t end) {
     sources_.clear();
     for (int peer = 0; peer < size(); ++peer) {
       if (peer != me_) pieces.Await(received[At(peer)][At(chunk)]);
-      sources_.push_back((peer == me_ ? whole + begin : theirs(peer)) + at);
+      sources_.push_back(peer == me_ ? whole + begin + at : theirs(peer, chunk));
     }
     ReduceElements(reduction.op, reduction.dtype, sources_, (end - at) / item, part + at,
                    reduction.factor);
+    receive(chunk + kWindow);
+    pieces.Start();
     done(begin + at, begin + end);
   });
 }
@@ -128,6 +143,7 @@ void TcpCollectives::AllReduce(const char* input, char* output, int64_t count,
   if (bytes <= kWholeBytes) return ReduceWhole(input, output, bytes, reduction);
   const std::vector<int64_t> ends = CutEvenly(bytes, size());
   Pieces pieces = MakePieces();
+  Pieces results = MakePieces(Phase::kResults);
   Sent sent;
   int64_t next = 0;  // of the other members' chunks
   // The place of a result may be that of an input: it has to be on its way first.
@@ -136,22 +152,26 @@ void TcpCollectives::AllReduce(const char* input, char* output, int64_t count,
       if (peer == me_ || next >= static_cast<int64_t>(sent.pieces[At(peer)].size())) continue;
       pieces.Await(sent.pieces[At(peer)][At(next)]);
       const int64_t at = ends[At(peer)] + next * kChunkBytes;
-      pieces.Receive(ranks_[At(peer)], output + at, std::min(kChunkBytes, ends[At(peer) + 1] - at));
+      results.Receive(ranks_[At(peer)], output + at,
+                      std::min(kChunkBytes, ends[At(peer) + 1] - at));
     }
     ++next;
+    results.Start();
   };
   ReduceMyPart(pieces, &sent, input, output + ends[At(me_)], ends, reduction,
                [&](int64_t begin, int64_t end) {
                  for (int step = 1; step < size(); ++step) {
                    const int peer = ranks_[At((me_ + step) % size())];
-                   pieces.Send(peer, output + begin, end - begin);
+                   results.Send(peer, output + begin, end - begin);
                  }
+                 results.Start();
                  receive_next();
                });
   for (const std::vector<int>& chunks : sent.pieces) {
     while (next < static_cast<int64_t>(chunks.size())) receive_next();
   }
   pieces.AwaitAll();
+  results.AwaitAll();
 }
 
 void TcpCollectives::Reduce(int root, const char* input, char* output, int64_t count,
@@ -166,19 +186,23 @@ void TcpCollectives::Reduce(int root, const char* input, char* output, int64_t c
   if (me_ != root) reduced.resize(At(BytesOf(ends, me_)));
   char* const part = me_ == root ? output + ends[At(me_)] : reduced.data();
   Pieces pieces = MakePieces();
+  Pieces results = MakePieces(Phase::kResults);
   Sent sent;
   ReduceMyPart(pieces, &sent, input, part, ends, reduction, [&](int64_t begin, int64_t end) {
     if (me_ == root) return;
-    pieces.Send(ranks_[At(root)], part + begin - ends[At(me_)], end - begin);
+    results.Send(ranks_[At(root)], part + begin - ends[At(me_)], end - begin);
+    results.Start();
   });
   for (int peer = 0; peer < size() && me_ == root; ++peer) {
     if (peer == root) continue;
     ForEachChunk(ends[At(peer)], ends[At(peer) + 1], [&](int64_t chunk, int64_t at, int64_t end) {
       pieces.Await(sent.pieces[At(peer)][At(chunk)]);
-      pieces.Receive(ranks_[At(peer)], output + at, end - at);
+      results.Receive(ranks_[At(peer)], output + at, end - at);
     });
+    results.Start();
   }
   pieces.AwaitAll();
+  results.AwaitAll();
 }
 
 void TcpCollectives::ReduceScatter(const char* whole, char* part, absl::Span<const int64_t> ends,

@@ -42,7 +42,7 @@ class TcpCollectives {
 
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  // For what follows, until the next call.
+  // For what follows, until the next call: a round, which uses slots `slot` and `slot` + 1.
   void Begin(uint64_t slot, Deadline deadline, Pieces::Describe describe);
 
   // `output` may be `input`.
@@ -66,7 +66,9 @@ class TcpCollectives {
   using ChunkDone = absl::FunctionRef<void(int64_t begin, int64_t end)>;
   struct Sent;
 
-  Pieces MakePieces();
+  // Of results: in a slot of their own, as they are under way among inputs.
+  enum class Phase { kInputs = 0, kResults = 1 };
+  Pieces MakePieces(Phase phase = Phase::kInputs);
   // Sends every other member its part of `whole`, and reduces this one's from all inputs into
   // `part`. `ends` in bytes.
   void ReduceMyPart(Pieces& pieces, Sent* sent, const char* whole, char* part,

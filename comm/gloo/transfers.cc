@@ -113,7 +113,6 @@ void Transfers::Compare(const Pending& mine, const Signature& theirs) {
 // ---- Between ranks ----
 
 void Transfers::Run(Lane& lane) {
-  BlockBrokenPipeSignals();
   Lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || !lane.pending.empty(); });
@@ -144,6 +143,7 @@ void Transfers::Move(const Pending& transfer) {
     Pieces in(&exchange_, sends ? kReceiverSlot : kSenderSlot, deadline, describe("call"), false);
     in.Receive(peer, theirs.data(), static_cast<int64_t>(theirs.size()));
     out.Send(peer, mine.data(), static_cast<int64_t>(mine.size()));
+    out.Start();
     in.AwaitAll();
     out.AwaitAll();
   }

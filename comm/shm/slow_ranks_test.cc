@@ -72,8 +72,8 @@ void RunInBothModes(int ranks, RankFunction function) {
 
 void EnterInDifferentOrder(RankContext& context) {
   Warnings warnings;
-  const auto a = InitProcessGroup(Options(context, "a", absl::Seconds(5), &warnings));
-  const auto b = InitProcessGroup(Options(context, "b", absl::Seconds(5), &warnings));
+  const auto a = InitProcessGroup(Options(context, "a", absl::Seconds(3), &warnings));
+  const auto b = InitProcessGroup(Options(context, "b", absl::Seconds(3), &warnings));
   for (int i = 0; i < 3; ++i) a->Barrier().Wait();
   const Tensor x = Empty({5});
   const bool first = context.rank == 0;
@@ -87,7 +87,7 @@ void EnterInDifferentOrder(RankContext& context) {
   RequireError(
       absl::StatusCode::kDeadlineExceeded,
       {first ? of_0 + of_1 + end : of_1 + of_0 + end,
-       first ? "rank 1 did not call AllReduce" : "rank 0 did not call Broadcast", "within 5s"},
+       first ? "rank 1 did not call AllReduce" : "rank 0 did not call Broadcast", "within 3s"},
       [&] { (first ? a->AllReduce(x) : b->Broadcast(x)).Wait(); });
   context.store->Set(absl::StrCat("warned/", context.rank), warnings.All(), Patience());
   const std::string all =
@@ -107,7 +107,7 @@ void EnterThreeGroups(RankContext& context) {
   const int me = context.rank;
   const auto pair = [&](int low, int high) -> std::shared_ptr<Communicator> {
     if (me != low && me != high) return nullptr;
-    auto options = Options(context, absl::StrCat("g", low, high), absl::Seconds(5), &warnings);
+    auto options = Options(context, absl::StrCat("g", low, high), absl::Seconds(3), &warnings);
     options.rank = me == low ? 0 : 1;
     options.local_rank = options.rank;
     options.world_size = options.local_world_size = 2;
@@ -224,7 +224,7 @@ TEST(SlowRankTest, IsNamedAndAwaited) { RunInBothModes(3, WaitForASlowRank); }
 // Both receive before they send.
 void ReceiveFromEachOther(RankContext& context) {
   Warnings warnings;
-  const auto world = InitProcessGroup(Options(context, "world", absl::Seconds(4), &warnings));
+  const auto world = InitProcessGroup(Options(context, "world", absl::Seconds(3), &warnings));
   world->Barrier().Wait();
   const int peer = 1 - context.rank;
   RequireError(absl::StatusCode::kDeadlineExceeded,
@@ -243,8 +243,8 @@ TEST(TransferTest, ACircleOfReceives) { RunInBothModes(2, ReceiveFromEachOther);
 // A transfer waits for a rank that waits in a collective of another group.
 void ReceiveAgainstACollective(RankContext& context) {
   Warnings warnings;
-  const auto a = InitProcessGroup(Options(context, "a", absl::Seconds(4), &warnings));
-  const auto b = InitProcessGroup(Options(context, "b", absl::Seconds(4), &warnings));
+  const auto a = InitProcessGroup(Options(context, "a", absl::Seconds(3), &warnings));
+  const auto b = InitProcessGroup(Options(context, "b", absl::Seconds(3), &warnings));
   a->Barrier().Wait();
   RequireError(
       absl::StatusCode::kDeadlineExceeded,

@@ -7,11 +7,13 @@
 //
 //   ./bazelw run //strategies/data_parallel:data_parallel_benchmark -- --size=mini --devices=2
 //
-// The ways take turns, a few steps each, so that a machine whose speed changes meanwhile changes
-// them alike; figures are medians.
+// Beside the time, the processors' time is given: on a machine with other work it is the steadier
+// measure of what each way adds. The ways take turns, a few steps each, so that a machine whose
+// speed changes meanwhile changes them alike; figures are medians.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -60,8 +62,15 @@ TensorTree Batch(const Work& work, int64_t rows) {
   return {ids, ids};
 }
 
-// Seconds a step. `loss` has the history of the whole batch.
-double TimeSteps(
+struct Cost {
+  double seconds = 0;            // a step
+  double processor_seconds = 0;  // of all threads of the process
+};
+
+double ProcessorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+// `loss` has the history of the whole batch.
+Cost TimeSteps(
     models::Gpt2& model, const Work& work, const std::function<Tensor()>& loss,
     const std::function<void()>& before_timing = [] {}) {
   optim::AdamW optimizer(model.NamedParameters(), {.lr = 1e-3});
@@ -72,12 +81,13 @@ double TimeSteps(
   };
   step();
   before_timing();
+  const double processor_start = ProcessorSeconds();
   const Stopwatch watch;
   for (int i = 0; i < work.steps; ++i) step();
-  return watch.ElapsedSeconds() / work.steps;
+  return {watch.ElapsedSeconds() / work.steps, (ProcessorSeconds() - processor_start) / work.steps};
 }
 
-double OneDevice(const Work& work) {
+Cost OneDevice(const Work& work) {
   ManualSeed(1);
   SetIntraOpThreads(work.devices);
   models::Gpt2 model(work.config);
@@ -85,7 +95,7 @@ double OneDevice(const Work& work) {
   return TimeSteps(model, work, [&] { return model.Loss(batch[0].tensor(), batch[1].tensor()); });
 }
 
-double OneProcess(const Work& work) {
+Cost OneProcess(const Work& work) {
   ManualSeed(1);
   SetIntraOpThreads(work.devices);
   const auto model = std::make_shared<models::Gpt2>(work.config);
@@ -100,8 +110,8 @@ double OneProcess(const Work& work) {
   });
 }
 
-double Ranks(const Work& work) {
-  double seconds = 0;
+Cost Ranks(const Work& work) {
+  Cost cost;
   comm::SpawnThreads(work.devices, [&](comm::RankContext& context) {
     comm::ProcessGroupOptions options = context.group_options();
     options.timeout = absl::Minutes(5);
@@ -111,12 +121,12 @@ double Ranks(const Work& work) {
     const auto model = std::make_shared<models::Gpt2>(work.config);
     const DistributedDataParallel ddp(model, world);
     const TensorTree batch = Batch(work, work.rows / work.devices);
-    const double mine = TimeSteps(
+    const Cost mine = TimeSteps(
         *model, work, [&] { return model->Loss(batch[0].tensor(), batch[1].tensor()); },
         [&] { world->Barrier().Wait(); });
-    if (context.rank == 0) seconds = mine;
+    if (context.rank == 0) cost = mine;
   }).ThrowIfFailed();
-  return seconds;
+  return cost;
 }
 
 double Median(std::vector<double> values) {
@@ -124,17 +134,27 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+Cost Median(const std::vector<Cost>& costs) {
+  std::vector<double> seconds, processor_seconds;
+  for (const Cost& cost : costs) {
+    seconds.push_back(cost.seconds);
+    processor_seconds.push_back(cost.processor_seconds);
+  }
+  return {Median(seconds), Median(processor_seconds)};
+}
+
 void CompareSteps(const Work& work, int rounds) {
-  std::vector<double> one, process, ranks;
+  std::vector<Cost> one, process, ranks;
   for (int i = 0; i < rounds; ++i) {
     one.push_back(OneDevice(work));
     process.push_back(OneProcess(work));
     ranks.push_back(Ranks(work));
   }
-  const double base = Median(one);
-  const auto print = [&](const char* what, const std::vector<double>& seconds) {
-    std::printf("%-42s %9.2f ms a step, %5.1f %% of one device's speed\n", what,
-                1e3 * Median(seconds), 100 * base / Median(seconds));
+  const double base = Median(one).seconds;
+  const auto print = [&](const char* what, const std::vector<Cost>& costs) {
+    const Cost cost = Median(costs);
+    std::printf("%-28s %9.2f ms a step, %5.1f %% of one device's speed, %9.2f ms of processors\n",
+                what, 1e3 * cost.seconds, 100 * base / cost.seconds, 1e3 * cost.processor_seconds);
   };
   print("one device, as many threads", one);
   print("DataParallel", process);

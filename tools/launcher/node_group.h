@@ -133,7 +133,7 @@ class NodeGroup {
   std::unique_ptr<comm::StoreServer> rank_store_;  // of the current attempt, on node 0
   std::string run_id_;
   int attempt_ = -1;
-  std::string report_;  // what this node has to say about the attempt
+  std::string report_;      // what this node has to say about the attempt
   std::string unsent_key_;  // where it is still to go; "" when it went
   std::optional<Verdict> verdict_;
 };
