@@ -137,7 +137,9 @@ class QueuedCommunicator::Queue final : public WorkRunner {
   void RunHere(const PendingWork& work) override {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!IsFirst(work) || stopping_) return;
-    if (!state_.has_value() || tasks_.front().observer != nullptr) return Hurry();
+    if (!owner_.RunsOnAnyThread() || !state_.has_value() || tasks_.front().observer != nullptr) {
+      return Hurry();
+    }
     const ScopedThreadState scope(*state_);
     RunFirst(lock);
     if (stopping_ || !tasks_.empty()) changed_.notify_one();

@@ -5,6 +5,13 @@
 // thread that runs them in order, row-major copies of strided tensors, the works, and the flight
 // recorder.
 //
+// A thread that waits for the next collective of the queue runs it itself, if the backend allows it
+// (RunsOnAnyThread): waking the communication thread, which then wakes the waiting one, takes
+// longer than a small collective does. If the backend could begin it when it was issued
+// (BeginCollective), the communication thread is not woken at all, unless another collective
+// follows, somebody asks for the work in another way than to wait for it, or nobody does for a
+// quarter of a second.
+//
 //   class MyCommunicator final : public QueuedCommunicator {
 //    public:
 //     MyCommunicator(const ProcessGroupOptions& options, const std::string& key)
@@ -86,10 +93,12 @@ class QueuedCommunicator : public Communicator {
 
   // What a backend does. Tensors are row-major, and stay so until the work is complete.
   //
-  // One at a time, in order; on the communication thread or one that waits, always under the
-  // communication thread's thread state. Throws Error; what it throws, but for Aborted, is then
-  // given to Fail().
+  // One at a time, in order; on the communication thread, or one that waits if RunsOnAnyThread(),
+  // always under the communication thread's thread state. Throws Error; what it throws, but for
+  // Aborted, is then given to Fail().
   virtual void RunCollective(const Collective& collective, int64_t sequence) = 0;
+  // Whether RunCollective leaves no trace on the thread that it runs on (a signal mask, say).
+  virtual bool RunsOnAnyThread() const { return false; }
   // On the thread that issues it, when no other collective is pending. Must not block. True: the
   // peers can complete theirs whatever this rank does; RunCollective, called later, does the rest.
   // False: nothing has been done.

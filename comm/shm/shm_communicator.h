@@ -54,6 +54,7 @@ class ShmCommunicator final : public QueuedCommunicator {
 
  protected:
   void RunCollective(const Collective& collective, int64_t sequence) override;
+  bool RunsOnAnyThread() const override { return true; }
   bool BeginCollective(const Collective& collective, int64_t sequence) override;
   void StartTransfer(const Signature& signature, const Tensor& tensor, absl::Duration timeout,
                      TransferDone done) override;
