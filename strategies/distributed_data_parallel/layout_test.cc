@@ -19,11 +19,13 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/models/mlp.h"
 #include "lockstep/nn/module.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::strategies {
@@ -115,6 +117,25 @@ TEST(LayoutTest, AGradientIsItsPlaceInTheBucket) {
     return values;
   });
   EXPECT_EQ(result, (Values{1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 3, 3, 3}));
+}
+
+TEST(LayoutTest, ViewsOfBucketsAreTheOnlyGradients) {
+  for (const bool views : {false, true}) {
+    ValuesOf(1, [&](int, auto world) {
+      auto model = std::make_shared<models::Mlp>(models::MlpConfig{.sizes = {200, 300, 200}});
+      DistributedDataParallel ddp(model, world, {.gradient_as_bucket_view = views});
+      const int64_t gradients = 4 * model->ParameterCount(), largest = 4 * 200 * 300;
+      for (int step = 0; step < 3; ++step) {
+        model->ZeroGrad();
+        ResetPeakBytes(Cpu());
+        Backward(Sum((*model)(Ones({2, 200}))));
+        const int64_t peak = GetMemoryStats(Cpu()).peak[MemoryCategory::kGradient];
+        const int64_t expected = gradients + (views ? largest : gradients);
+        EXPECT_NEAR(static_cast<double>(peak), static_cast<double>(expected), 4096) << step;
+      }
+      return Values();
+    });
+  }
 }
 
 TEST(LayoutTest, EachDTypeAndDeviceHasItsBuckets) {

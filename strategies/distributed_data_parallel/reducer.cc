@@ -12,6 +12,7 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
@@ -196,6 +197,7 @@ void Reducer::LayOut(std::vector<BucketSpec> plan) {
 void Reducer::OnGradient(int64_t parameter) {
   std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
+  const LayerScope no_autocast(DispatchLayer::kAutocast, false);  // Backward() may be under one
   const size_t index = static_cast<size_t>(parameter);
   const Tensor gradient = autograd::Grad(parameters_[index].second);
   if (!gradient.defined()) return;  // every contribution was undefined: as if unused

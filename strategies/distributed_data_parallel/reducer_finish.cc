@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
 #include "lockstep/strategies/distributed_data_parallel/reducer.h"
+#include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/tensor.h"
@@ -20,6 +21,7 @@ namespace lockstep::strategies {
 void Reducer::FinishPass() {
   std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
+  const LayerScope no_autocast(DispatchLayer::kAutocast, false);  // Backward() may be under one
   AddEarlierAndMissing();
   if (options_.staleness > 0) return FinishStale();
   const Stopwatch waiting;
@@ -35,6 +37,7 @@ void Reducer::FinishPass() {
 void Reducer::ShadowPass(int64_t active) {
   std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
+  const LayerScope no_autocast(DispatchLayer::kAutocast, false);  // Backward() may be under one
   ResetPass(active);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (used_[i]) {
