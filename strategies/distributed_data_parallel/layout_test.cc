@@ -214,10 +214,10 @@ TEST(LayoutTest, EarlierGradientsOfUnusedParameters) {
       auto model = std::make_shared<Weights>(Values{1, 1});
       DistributedDataParallel ddp(
           model, world, {.find_unused_parameters = true, .gradient_as_bucket_view = views});
-      Backward(Chain(*model, {0, 1}, 0.1 * (rank + 1)));
+      Backward(Chain(*model, {0, 1}, 0.247 * (rank + 1)));
       const double before = ValueOf(Grad((*model)[1]));
       model->ZeroGrad(/*set_to_none=*/false);
-      Backward(Chain(*model, {0, 1}, 0.1 * (rank + 1)));
+      Backward(Chain(*model, {0, 1}, 0.247 * (rank + 1)));
       EXPECT_EQ(ValueOf(Grad((*model)[1])), before);
       Backward(Chain(*model, {0}, 1));
       EXPECT_EQ(ValueOf(Grad((*model)[1])), before) << "untouched";
