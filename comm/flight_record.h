@@ -1,14 +1,11 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one rank did in one group lately, as a value and as a file (JSON).
+// What one rank did in one group lately.
 //
 //   FlightRecord record = communicator->flight_record();          // at any time
-//   WriteFlightRecord(record, "/var/log/job");                    // world.rank2.json
-//   ...
-//   FlightRecord read = ReadFlightRecord("/var/log/job/world.rank2.json");
 //
-// The files of all ranks together say where the ranks parted: //tools:flight_recorder.
+// comm/flight_record_file.h writes and reads them.
 #ifndef LOCKSTEP_COMM_FLIGHT_RECORD_H_
 #define LOCKSTEP_COMM_FLIGHT_RECORD_H_
 
@@ -81,22 +78,6 @@ struct FlightRecord {
 
   friend bool operator==(const FlightRecord&, const FlightRecord&) = default;
 };
-
-// One line of JSON a call.
-std::string ToJson(const FlightRecord& record);
-// Throws DataLoss (no flight record, damaged or truncated), prefixed by `name`.
-FlightRecord ParseFlightRecord(absl::string_view json, absl::string_view name);
-
-// "world.rank2.json". Characters of the group's name that are not safe in a file's become "_", and
-// a number made of the name keeps such names apart.
-std::string FlightRecordFileName(absl::string_view group, int rank);
-
-// Writes `<folder>/<FlightRecordFileName>`, whole or not at all: under a temporary name, then
-// renamed. Returns the path. Throws NotFound (no such folder), ResourceExhausted, Unavailable.
-std::string WriteFlightRecord(const FlightRecord& record, const std::string& folder);
-
-// Throws NotFound (the file cannot be read), DataLoss.
-FlightRecord ReadFlightRecord(const std::string& path);
 
 }  // namespace lockstep::comm
 

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/comm/flight_record_file.h"
 #include "lockstep/comm/socket.h"
 
 namespace lockstep::comm {

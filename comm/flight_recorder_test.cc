@@ -22,6 +22,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/flight_record.h"
+#include "lockstep/comm/flight_record_file.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/tensor/dtype.h"
 

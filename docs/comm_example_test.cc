@@ -19,7 +19,7 @@
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
-#include "lockstep/comm/flight_record.h"
+#include "lockstep/comm/flight_record_file.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/store_token.h"

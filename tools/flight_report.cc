@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/flight_record_file.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/wait_graph.h"
 

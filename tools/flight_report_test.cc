@@ -26,6 +26,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/flight_record.h"
+#include "lockstep/comm/flight_record_file.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/work.h"

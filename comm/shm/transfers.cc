@@ -105,6 +105,7 @@ bool Transfers::PostSends(int peer) {
 bool Transfers::PostFragment(int peer, Lane& lane, Pending& send) {
   Channel& channel = member_.control().channel(member_.rank(), peer);
   if (lane.count - channel.taken.load(std::memory_order_acquire) == kChannelSlots) return false;
+  WithdrawEarlier(peer, lane);
   const bool is_first = send.bytes_moved == 0;
   Fragment& fragment = channel.slots[lane.count % kChannelSlots];
   FillFragment(peer, lane.count % kChannelSlots, send, &fragment);
@@ -117,6 +118,15 @@ bool Transfers::PostFragment(int peer, Lane& lane, Pending& send) {
   fragments_sent_.fetch_add(1, std::memory_order_relaxed);
   channel.posted.store(lane.count, std::memory_order_release);
   return true;
+}
+
+void Transfers::WithdrawEarlier(int peer, Lane& lane) {
+  for (size_t i = 0; i < lane.posted; ++i) {
+    Pending& earlier = lane.pending[i];
+    if (!earlier.offered || earlier.end + kChannelSlots != lane.count + 1) continue;
+    memory_.Withdraw(peer, lane.count % kChannelSlots);
+    earlier.offered = false;
+  }
 }
 
 void Transfers::FillFragment(int peer, uint32_t slot, Pending& send, Fragment* fragment) {

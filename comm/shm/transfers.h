@@ -93,6 +93,9 @@ class Transfers {
   // The functions below return whether anything moved.
   bool PostSends(int peer);
   bool PostFragment(int peer, Lane& lane, Pending& send);
+  // The next slot may have been that of a send whose data is taken but which is not finished yet:
+  // when it is, it must not withdraw what is then offered there.
+  void WithdrawEarlier(int peer, Lane& lane);
   // Fills the slot with the next piece; counts nothing.
   void FillFragment(int peer, uint32_t slot, Pending& send, Fragment* fragment);
   // Does to a message, before it is counted as posted, what a test wants. False: it never arrives.
