@@ -41,6 +41,12 @@ std::string MissingText(absl::Span<const int> missing, absl::string_view verb, c
                       mine.sequence);
 }
 
+std::string DamagedText(absl::string_view what, int peer, const RankCall& mine) {
+  return absl::StrCat("rank ", mine.rank, " has damaged ", what, " from rank ", peer,
+                      " in collective ", mine.sequence, ", ", mine.ToString(),
+                      ": the checksum does not fit");
+}
+
 bool TransferFits(const Signature& send, const Signature& receive) {
   return send.count == receive.count && send.dtype == receive.dtype && send.tag == receive.tag;
 }
@@ -64,6 +70,20 @@ std::string MissingTransferText(int64_t number, int rank, const Signature& mine,
   return absl::StrCat(
       "rank ", mine.peer, " did not ", verb, " ", CounterpartOf(mine, rank).ToString(), " within ",
       absl::FormatDuration(timeout), " of rank ", rank, ", as message ", number, " between them");
+}
+
+std::string DamagedTransferText(absl::string_view what, int64_t number, int rank,
+                                const Signature& mine) {
+  return absl::StrCat("rank ", rank, " has damaged ", what, " from rank ", mine.peer,
+                      " in message ", number, ", for ", mine.ToString(),
+                      ": the checksum does not fit");
+}
+
+std::string OutOfTurnTransferText(int64_t number, const Signature& theirs, int64_t due, int rank,
+                                  const Signature& mine) {
+  return absl::StrCat("rank ", rank, " has message ", number, " from rank ", mine.peer, ", ",
+                      theirs.ToString(), ", where message ", due, ", for ", mine.ToString(),
+                      ", is due: a message was lost, repeated or reordered");
 }
 
 }  // namespace lockstep::comm

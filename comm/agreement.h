@@ -40,6 +40,10 @@ std::string DisagreementText(const RankCall& a, const RankCall& b);
 std::string MissingText(absl::Span<const int> missing, absl::string_view verb, const RankCall& mine,
                         absl::Duration timeout);
 
+// "rank 0 has damaged data from rank 1 in collective 7, AllReduce(...): the checksum does not fit".
+// `what`: "data" or "header".
+std::string DamagedText(absl::string_view what, int peer, const RankCall& mine);
+
 // The same of transfers, where both ends are known by their calls: a Send and a Recv.
 bool TransferFits(const Signature& send, const Signature& receive);
 // The call that the peer of `rank` has to make.
@@ -50,6 +54,12 @@ std::string TransferDisagreementText(int64_t number, int sender, const Signature
 // "rank 1 did not call Recv(...) within 1.5s of rank 0, as message 3 between them".
 std::string MissingTransferText(int64_t number, int rank, const Signature& mine,
                                 absl::string_view verb, absl::Duration timeout);
+// "rank 0 has damaged data from rank 1 in message 3, for Recv(...): the checksum does not fit".
+std::string DamagedTransferText(absl::string_view what, int64_t number, int rank,
+                                const Signature& mine);
+// "rank 0 has message 4 from rank 1, Send(...), where message 3, for Recv(...), is due: ...".
+std::string OutOfTurnTransferText(int64_t number, const Signature& theirs, int64_t due, int rank,
+                                  const Signature& mine);
 
 }  // namespace lockstep::comm
 

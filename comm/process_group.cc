@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/parallel.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/file_store.h"
 
 namespace lockstep::comm {
@@ -127,11 +128,24 @@ std::shared_ptr<Store> OpenStore(const ProcessGroupOptions& options) {
                                                           .connect_timeout = options.timeout});
 }
 
+namespace {
+
+void CheckFaults(const ProcessGroupOptions& options) {
+  const bool threads = dynamic_cast<LocalStore*>(options.store.get()) != nullptr;
+  if (options.fault_injector == nullptr || !options.fault_injector->Kills() || !threads) return;
+  throw InvalidArgumentError(
+      absl::StrCat("InitProcessGroup: the fault injector of group \"", options.group_name,
+                   "\" kills a rank, and these ranks are threads of one process: use processes"));
+}
+
+}  // namespace
+
 std::shared_ptr<Communicator> InitProcessGroup(const ProcessGroupOptions& options) {
   CheckOptions(options);
   const CommunicatorFactory factory = FindBackend(options.backend);
   ProcessGroupOptions with_store = options;
   with_store.store = OpenStore(options);
+  CheckFaults(with_store);
   return factory(with_store);
 }
 

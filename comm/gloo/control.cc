@@ -59,25 +59,54 @@ void Control::Start() {
 
 // ---- Meeting ----
 
-void Control::Meet(const RankCall& call, absl::Duration timeout) {
+void Control::Meet(const RankCall& call, absl::Duration timeout, std::optional<FaultKind> fault) {
   Lock lock(mutex_);
   ThrowIfInterruptedLocked();
   meetings_.fetch_add(1, std::memory_order_relaxed);
   meeting_ = call.sequence;
   missing_.clear();
-  std::vector<int64_t> counts(call.counts.begin(), call.counts.end());
-  if (rank_ == 0) {
-    Arrive(0, call.sequence, call.signature, std::move(counts));
+  ControlMessage message;
+  message.kind = MessageKind::kCall;
+  message.sequence = call.sequence;
+  message.signature = call.signature;
+  message.counts.assign(call.counts.begin(), call.counts.end());
+  if (fault.has_value() && *fault != FaultKind::kCorruptPayload) {
+    SendStruck(message, *fault);
+  } else if (rank_ == 0) {
+    Arrive(0, call.sequence, call.signature, message.counts);
   } else {
-    ControlMessage message;
-    message.kind = MessageKind::kCall;
-    message.sequence = call.sequence;
-    message.signature = call.signature;
-    message.counts = std::move(counts);
     Send(0, message);
     CheckLeavers();
   }
+  last_call_ = std::move(message);
   AwaitGo(call, timeout, lock);
+}
+
+void Control::SendStruck(ControlMessage message, FaultKind fault) {
+  if (fault == FaultKind::kDrop) return;
+  if (fault == FaultKind::kDuplicate) message = last_call_;
+  if (fault == FaultKind::kReorder) ++message.sequence;
+  std::string frame = EncodeMessage(message);
+  if (fault == FaultKind::kCorruptHeader) frame.back() ^= 1;
+  if (rank_ != 0) return SendFrame(0, frame);
+  try {
+    DecodeMessage(frame, &message);
+    Handle(0, message);
+  } catch (const Error& error) {
+    FailLocked(error.code(), absl::StrCat("rank 0 sent rank 0 ", error.message()));
+  }
+}
+
+bool Control::AwaitInterrupt(Deadline deadline) {
+  Lock lock(mutex_);
+  const auto interrupted = [&] { return stopping_ || failure_.has_value(); };
+  while (!interrupted() && !deadline.Expired()) {
+    // In slices: the latest time that there is must not overflow.
+    const Deadline slice = std::min(deadline, Deadline::After(kHeartbeat));
+    changed_.wait_until(lock, slice.ToTimePoint(), interrupted);
+  }
+  ThrowIfInterruptedLocked();
+  return false;
 }
 
 void Control::AwaitGo(const RankCall& call, absl::Duration timeout, Lock& lock) {
@@ -162,7 +191,14 @@ void Control::Arrive(int rank, int64_t sequence, const Signature& signature,
     return FailLocked(absl::StatusCode::kInternal,
                       absl::StrCat("rank ", rank, " sent a call out of turn"));
   }
-  mine = {true, sequence, signature, std::move(counts)};
+  if (sequence != mine.next) {
+    return FailLocked(
+        absl::StatusCode::kDataLoss,
+        absl::StrCat("rank 0 has the header of collective ", sequence, " from rank ", rank, ", ",
+                     signature.ToString(counts), ", where collective ", mine.next,
+                     " is due: a message was lost, repeated or reordered"));
+  }
+  mine = {true, sequence + 1, sequence, signature, std::move(counts)};
   ++arrived_;
   // Told without waiting for the rest.
   for (int other = 0; other < size_; ++other) {
@@ -186,6 +222,8 @@ void Control::Arrive(int rank, int64_t sequence, const Signature& signature,
 void Control::Expire(int rank, int64_t sequence, absl::Duration timeout,
                      absl::string_view diagnosis) {
   if (failure_.has_value() || go_ >= sequence) return;
+  // Its call was lost on the way: the others miss it.
+  if (!arrivals_[static_cast<size_t>(rank)].came) return;
   FailLocked(absl::StatusCode::kDeadlineExceeded,
              absl::StrCat(MissingText(Missing(), "call", CallOf(rank), timeout), diagnosis));
 }
@@ -327,9 +365,13 @@ void Control::Leave() {
 // ---- Connections ----
 
 void Control::Send(int peer, const ControlMessage& message) {
+  if (links_[static_cast<size_t>(peer)].socket.valid()) SendFrame(peer, EncodeMessage(message));
+}
+
+void Control::SendFrame(int peer, absl::string_view frame) {
   Link& link = links_[static_cast<size_t>(peer)];
   if (!link.socket.valid()) return;
-  link.out += EncodeMessage(message);
+  absl::StrAppend(&link.out, frame);
   Flush(link);
   if (!link.out.empty()) Wake();  // the thread sends the rest
 }

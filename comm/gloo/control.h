@@ -34,6 +34,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/agreement.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/gloo/control_message.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/socket.h"
@@ -70,8 +71,12 @@ class Control {
   int size() const { return size_; }
   const std::string& group_name() const { return group_name_; }
 
-  // Returns when every rank has issued this collective.
-  void Meet(const RankCall& call, absl::Duration timeout);
+  // Returns when every rank has issued this collective. What a test wants to go wrong with this
+  // rank's call, `fault`, is done to it; kCorruptPayload is none of the call's.
+  void Meet(const RankCall& call, absl::Duration timeout,
+            std::optional<FaultKind> fault = std::nullopt);
+  // Throws when the group fails or this rank stops. False: it has not by then.
+  bool AwaitInterrupt(Deadline deadline);
 
   // Puts the group into the error state, unless it is in it, and tells the peers. Never blocks.
   void Fail(absl::StatusCode code, absl::string_view text);
@@ -107,6 +112,7 @@ class Control {
   // What a rank has called and the others have not all called yet; on rank 0.
   struct Arrival {
     bool came = false;
+    int64_t next = -1;  // the sequence number that is due
     int64_t sequence = 0;
     Signature signature;
     std::vector<int64_t> counts;
@@ -134,6 +140,9 @@ class Control {
   void CheckLeavers();
   RankCall CallOf(int rank) const;
   void Send(int peer, const ControlMessage& message);
+  void SendFrame(int peer, absl::string_view frame);
+  // Hands the call to rank 0, damaged as `fault` says.
+  void SendStruck(ControlMessage message, FaultKind fault);
   void SendToAll(const ControlMessage& message, int except = -1);
   void Flush(Link& link);
   void FailLocked(absl::StatusCode code, absl::string_view text, int told_by = -1);
@@ -154,6 +163,7 @@ class Control {
   UniqueFd wake_;
   std::thread thread_;
   std::atomic<int64_t> meetings_{0};
+  ControlMessage last_call_;  // used by Meet() alone
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

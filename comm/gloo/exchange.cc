@@ -29,6 +29,7 @@
 #include "gloo/transport/tcp/device.h"
 #include "gloo/transport/tcp/loop.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/comm/socket.h"
 
 namespace lockstep::comm::gloo {
@@ -125,19 +126,19 @@ class Exchange::Starter final : public ::gloo::transport::tcp::Handler {
  private:
   static void StartOne(Piece& piece) {
     try {
-      if (piece.sends) {
-        piece.buffer->send(piece.peer, piece.slot);
-      } else {
-        piece.buffer->recv(piece.peer, piece.slot);
+      for (::gloo::transport::UnboundBuffer* buffer :
+           {piece.buffer.get(), piece.sum_buffer.get()}) {
+        if (buffer == nullptr) continue;
+        if (piece.sends) {
+          buffer->send(piece.peer, piece.slot);
+        } else {
+          buffer->recv(piece.peer, piece.slot);
+        }
       }
     } catch (const std::exception& error) {
       piece.error = error.what();
       piece.failed.store(true, std::memory_order_release);
-      if (piece.sends) {
-        piece.buffer->abortWaitSend();
-      } else {
-        piece.buffer->abortWaitRecv();
-      }
+      Pieces::Abort(piece);
     }
   }
 
@@ -228,6 +229,11 @@ int Pieces::Add(int peer, bool sends, void* memory, int64_t bytes) {
     piece->slot = slot_;
     piece->sends = sends;
     piece->bytes = bytes;
+    piece->memory = memory;
+    if (is_data_ && exchange_.verifies_) {
+      piece->sum_buffer =
+          exchange_.connections_.context->createUnboundBuffer(&piece->sum, sizeof(piece->sum));
+    }
   }
   std::lock_guard<std::mutex> lock(exchange_.mutex_);
   pieces_.push_back(std::move(piece));
@@ -238,8 +244,43 @@ void Pieces::Start() {
   if (started_ == pieces_.size() || exchange_.starter_ == nullptr) return;
   // Interrupt() sees them all by now.
   exchange_.control_.ThrowIfInterrupted();
+  SealNew();
   exchange_.starter_->Start(absl::MakeConstSpan(pieces_).subspan(started_));
   started_ = pieces_.size();
+}
+
+void Pieces::SealNew() {
+  const auto added = absl::MakeConstSpan(pieces_).subspan(started_);
+  Piece* first = nullptr;
+  for (const std::shared_ptr<Piece>& piece : added) {
+    if (piece == nullptr || !piece->sends || !is_data_) continue;
+    if (first == nullptr) first = piece.get();
+    if (piece->sum_buffer != nullptr) {
+      piece->sum = Hash64(piece->memory, static_cast<size_t>(piece->bytes));
+    }
+  }
+  if (first == nullptr || !exchange_.corrupt_next_.exchange(false)) return;
+  const char* const data = static_cast<const char*>(first->memory);
+  first->damaged.assign(data, data + first->bytes);
+  first->damaged[0] ^= 1;
+  std::lock_guard<std::mutex> lock(exchange_.mutex_);  // of Interrupt()
+  first->buffer = exchange_.connections_.context->createUnboundBuffer(first->damaged.data(),
+                                                                      first->damaged.size());
+}
+
+void Pieces::Wait(Piece& piece, ::gloo::transport::UnboundBuffer& buffer) {
+  bool done = false;
+  while (!done) {
+    exchange_.control_.ThrowIfInterrupted();
+    if (piece.failed.load(std::memory_order_acquire)) FailUnreachable(piece.peer, piece.error);
+    try {
+      const milliseconds timeout = ToMilliseconds(deadline_);
+      done = piece.sends ? buffer.waitSend(timeout) : buffer.waitRecv(timeout);
+    } catch (const std::exception& error) {
+      if (deadline_.Expired()) FailLate(piece.peer);
+      FailUnreachable(piece.peer, error.what());
+    }
+  }
 }
 
 void Pieces::Await(int number) {
@@ -247,16 +288,12 @@ void Pieces::Await(int number) {
   std::shared_ptr<Piece>& slot = pieces_[static_cast<size_t>(number)];
   if (slot == nullptr) return;
   Piece& piece = *slot;
-  bool done = false;
-  while (!done) {
-    exchange_.control_.ThrowIfInterrupted();
-    if (piece.failed.load(std::memory_order_acquire)) FailUnreachable(piece.peer, piece.error);
-    try {
-      const milliseconds timeout = ToMilliseconds(deadline_);
-      done = piece.sends ? piece.buffer->waitSend(timeout) : piece.buffer->waitRecv(timeout);
-    } catch (const std::exception& error) {
-      if (deadline_.Expired()) FailLate(piece.peer);
-      FailUnreachable(piece.peer, error.what());
+  Wait(piece, *piece.buffer);
+  if (piece.sum_buffer != nullptr) {
+    Wait(piece, *piece.sum_buffer);
+    if (!piece.sends && Hash64(piece.memory, static_cast<size_t>(piece.bytes)) != piece.sum) {
+      exchange_.control_.FailAndThrow(absl::StatusCode::kDataLoss,
+                                      describe_(piece.peer, Trouble::kDamaged));
     }
   }
   if (!piece.sends && is_data_) {
@@ -271,7 +308,8 @@ void Pieces::AwaitAll() {
 }
 
 void Pieces::FailLate(int peer) {
-  exchange_.control_.FailAndThrow(absl::StatusCode::kDeadlineExceeded, describe_(peer));
+  exchange_.control_.FailAndThrow(absl::StatusCode::kDeadlineExceeded,
+                                  describe_(peer, Trouble::kLate));
 }
 
 void Pieces::FailUnreachable(int peer, absl::string_view reason) {
@@ -280,14 +318,20 @@ void Pieces::FailUnreachable(int peer, absl::string_view reason) {
                                      absl::StrCat("rank ", peer, " cannot be reached: ", reason));
 }
 
+void Pieces::Abort(Piece& piece) {
+  for (::gloo::transport::UnboundBuffer* buffer : {piece.buffer.get(), piece.sum_buffer.get()}) {
+    if (buffer == nullptr) continue;
+    if (piece.sends) {
+      buffer->abortWaitSend();
+    } else {
+      buffer->abortWaitRecv();
+    }
+  }
+}
+
 void Pieces::Interrupt() {
   for (const std::shared_ptr<Piece>& piece : pieces_) {
-    if (piece == nullptr) continue;
-    if (piece->sends) {
-      piece->buffer->abortWaitSend();
-    } else {
-      piece->buffer->abortWaitRecv();
-    }
+    if (piece != nullptr) Abort(*piece);
   }
 }
 

@@ -11,7 +11,8 @@
 //   pieces.Await(theirs);
 //   pieces.AwaitAll();
 //
-// Both ends know the sizes: Gloo would end the process if they differed. A wait ends at once when
+// Both ends know the sizes, and whether checksums travel: Gloo would end the process if they
+// differed. A wait ends at once when
 // the group fails or this rank stops; afterwards the connections are not used again.
 #ifndef LOCKSTEP_COMM_GLOO_EXCHANGE_H_
 #define LOCKSTEP_COMM_GLOO_EXCHANGE_H_
@@ -62,6 +63,12 @@ class Exchange {
   // REQUIRES that no Pieces exist.
   ~Exchange();
 
+  // Whether each piece of data is followed by its checksum, which the receiver compares: the same
+  // on all ranks. Before the first piece.
+  void set_verifies_payload(bool verifies) { verifies_ = verifies; }
+  // For tests: the next piece of data that this rank sends is damaged on the way.
+  void CorruptNext() { corrupt_next_.store(true); }
+
   // Ends all waiting. For Control::OnInterrupt.
   void Interrupt();
 
@@ -77,6 +84,8 @@ class Exchange {
   const GlooConnections connections_;
   Control& control_;
   std::unique_ptr<Starter> starter_;
+  bool verifies_ = false;
+  std::atomic<bool> corrupt_next_{false};
   std::atomic<int64_t> pieces_sent_{0};
   std::atomic<int64_t> bytes_sent_{0};
   std::atomic<int64_t> bytes_received_{0};
@@ -90,10 +99,11 @@ class Exchange {
 // thread.
 class Pieces {
  public:
-  // What to say when `peer` is late.
-  using Describe = std::function<std::string(int peer)>;
+  // What to say when `peer` is late, or its data is damaged.
+  enum class Trouble { kLate, kDamaged };
+  using Describe = std::function<std::string(int peer, Trouble trouble)>;
 
-  // `is_data`: whether bytes count in the traffic.
+  // `is_data`: whether bytes count in the traffic, and are verified if any are.
   Pieces(Exchange* exchange, uint64_t slot, Deadline deadline, Describe describe,
          bool is_data = true);
   // What is still under way is given up: its memory is not touched afterwards.
@@ -117,6 +127,11 @@ class Pieces {
   friend class Exchange;
   struct Piece {
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
+    // Of the checksum, which travels behind the data in the same slot; null: it has none.
+    std::unique_ptr<::gloo::transport::UnboundBuffer> sum_buffer;
+    uint64_t sum = 0;
+    void* memory = nullptr;
+    std::vector<char> damaged;  // travels instead of `memory`, for a test
     int peer = 0;
     uint64_t slot = 0;
     bool sends = false;
@@ -125,6 +140,10 @@ class Pieces {
     std::atomic<bool> failed{false};
   };
   int Add(int peer, bool sends, void* memory, int64_t bytes);
+  // What is about to be sent gets its checksum, and the damage that a test wants.
+  void SealNew();
+  void Wait(Piece& piece, ::gloo::transport::UnboundBuffer& buffer);
+  static void Abort(Piece& piece);
   [[noreturn]] void FailLate(int peer);
   [[noreturn]] void FailUnreachable(int peer, absl::string_view reason);
   void Interrupt();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -63,18 +64,29 @@ Traffic GlooCommunicator::traffic() const {
 void GlooCommunicator::RunCollective(const Collective& collective, int64_t sequence) {
   const RankCall call = {rank(), sequence, collective.signature, collective.counts};
   const Deadline deadline = Deadline::After(collective.timeout);
-  parts_.control->Meet(call, collective.timeout);
+  const std::optional<FaultKind> fault = FaultAt(sequence);
+  parts_.control->Meet(call, collective.timeout, fault);
   // The meeting was all: what fails later is of later calls.
   if (collective.signature.op == CollectiveId::kBarrier) return;
-  parts_.collectives->Begin(SlotOf(sequence), deadline, [&](int peer) {
+  if (fault == FaultKind::kCorruptPayload) parts_.exchange->CorruptNext();
+  const auto describe = [&](int peer, Pieces::Trouble trouble) {
+    if (trouble == Pieces::Trouble::kDamaged) return DamagedText("data", peer, call);
     const int late[] = {peer};
     return MissingText(late, "finish", call, collective.timeout);
-  });
+  };
+  parts_.collectives->Begin(SlotOf(sequence), deadline, describe);
   if (parts_.hierarchy != nullptr) {
     parts_.hierarchy->Run(collective, deadline);
   } else {
     RunFlat(*parts_.collectives, collective);
   }
+}
+
+std::optional<FaultKind> GlooCommunicator::FaultAt(int64_t sequence) const {
+  FaultInjector* const faults = options().fault_injector.get();
+  // Of a group of one nothing travels.
+  if (faults == nullptr || size() == 1) return std::nullopt;
+  return faults->At({group_name(), rank(), /*peer=*/-1, sequence});
 }
 
 void GlooCommunicator::StartTransfer(const Signature& signature, const Tensor& tensor,

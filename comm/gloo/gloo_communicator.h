@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/gloo/control.h"
 #include "lockstep/comm/gloo/exchange.h"
 #include "lockstep/comm/gloo/hierarchy.h"
@@ -57,6 +59,9 @@ class GlooCommunicator final : public QueuedCommunicator {
   void Fail(absl::StatusCode code, absl::string_view text) override;
 
  private:
+  // What a test wants to go wrong with this rank's message for the collective.
+  std::optional<FaultKind> FaultAt(int64_t sequence) const;
+
   GroupParts parts_;
 };
 

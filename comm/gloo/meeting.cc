@@ -58,15 +58,22 @@ struct Facts {
   std::string machine;
   bool has_shm = false;
   std::string grouping;
+  std::string verifies;
 };
 
 // Ranks that disagree would exchange pieces of different sizes, for which Gloo ends the process.
-void CheckSameGrouping(const ProcessGroupOptions& options, const std::vector<Facts>& facts) {
+void CheckSameOptions(const ProcessGroupOptions& options, const std::vector<Facts>& facts) {
   for (size_t rank = 1; rank < facts.size(); ++rank) {
-    if (facts[rank].grouping == facts[0].grouping) continue;
-    throw InvalidArgumentError(absl::StrCat(
-        Who(options), ": rank 0 has set host_grouping to ", facts[0].grouping, ", and rank ", rank,
-        " to ", facts[rank].grouping, ": it must be the same on all ranks"));
+    if (facts[rank].grouping != facts[0].grouping) {
+      throw InvalidArgumentError(absl::StrCat(
+          Who(options), ": rank 0 has set host_grouping to ", facts[0].grouping, ", and rank ",
+          rank, " to ", facts[rank].grouping, ": it must be the same on all ranks"));
+    }
+    if (facts[rank].verifies != facts[0].verifies) {
+      throw InvalidArgumentError(absl::StrCat(
+          Who(options), ": verify_payload is ", facts[0].verifies, " on rank 0 and ",
+          facts[rank].verifies, " on rank ", rank, ": it must be the same on all ranks"));
+    }
   }
 }
 
@@ -87,25 +94,26 @@ std::vector<Facts> ExchangeFacts(const ProcessGroupOptions& options, const std::
   const auto fact_key = [&](int rank) { return absl::StrCat(key, "/facts/", rank); };
   const std::string machine = HostId();
   const std::string& host = options.host_id.empty() ? machine : options.host_id;
-  options.store->Set(fact_key(options.rank),
-                     absl::StrCat(IsBackendLinked("shm") ? 1 : 0, "\n",
-                                  GroupingName(options.host_grouping), "\n", machine, "\n", host),
-                     deadline);
+  options.store->Set(
+      fact_key(options.rank),
+      absl::StrCat(IsBackendLinked("shm") ? 1 : 0, "\n", GroupingName(options.host_grouping), "\n",
+                   options.verify_payload ? "on" : "off", "\n", machine, "\n", host),
+      deadline);
   std::vector<Facts> facts;
   std::vector<int> missing;
   for (int rank = 0; rank < options.world_size; ++rank) {
     try {
       const std::vector<std::string> lines =
-          absl::StrSplit(options.store->Get(fact_key(rank), deadline), absl::MaxSplits('\n', 3));
-      if (lines.size() != 4) throw DataLossError(absl::StrCat(Who(options), ": a damaged store"));
-      facts.push_back({lines[3], lines[2], lines[0] == "1", lines[1]});
+          absl::StrSplit(options.store->Get(fact_key(rank), deadline), absl::MaxSplits('\n', 4));
+      if (lines.size() != 5) throw DataLossError(absl::StrCat(Who(options), ": a damaged store"));
+      facts.push_back({lines[4], lines[3], lines[0] == "1", lines[1], lines[2]});
     } catch (const Error& error) {
       if (error.code() != absl::StatusCode::kDeadlineExceeded) throw;
       missing.push_back(rank);
     }
   }
   if (!missing.empty()) ThrowMissing(options, missing);
-  CheckSameGrouping(options, facts);
+  CheckSameOptions(options, facts);
   return facts;
 }
 

@@ -78,6 +78,11 @@ void AddCollectives(const ProcessGroupOptions& options, const Meeting& meeting, 
         parts->exchange.get(), AllRanks(options.world_size), options.rank);
     return;
   }
+  if (options.fault_injector != nullptr) {
+    throw UnimplementedError(
+        "the gloo backend strikes the messages of flat groups only: set host_grouping to "
+        "HostGrouping::kFlat, or leave fault_injector out");
+  }
   parts->collectives = std::make_unique<TcpCollectives>(parts->exchange.get(), placement.Leaders(),
                                                         placement.my_host);
   std::shared_ptr<Communicator> local = MakeLocalGroup(options, parts->key, placement, deadline);
@@ -98,7 +103,9 @@ GroupParts MakeParts(const ProcessGroupOptions& options, const std::string& key,
   parts.control =
       std::make_unique<Control>(std::move(meeting.links), options.rank, size, options.group_name);
   parts.exchange = std::make_unique<Exchange>(std::move(connections), parts.control.get());
-  parts.transfers = std::make_unique<Transfers>(parts.exchange.get(), parts.control.get());
+  parts.exchange->set_verifies_payload(options.verify_payload);
+  parts.transfers = std::make_unique<Transfers>(parts.exchange.get(), parts.control.get(),
+                                                options.fault_injector.get());
   AddCollectives(options, meeting, deadline, &parts);
   parts.control->OnInterrupt([exchange = parts.exchange.get(), transfers = parts.transfers.get(),
                               hierarchy = parts.hierarchy.get()] {
@@ -115,15 +122,6 @@ std::shared_ptr<Communicator> MakeGlooCommunicator(const ProcessGroupOptions& op
   if (options.peer_memory_access != PeerMemoryAccess::kAutomatic) {
     throw InvalidArgumentError(
         "InitProcessGroup: peer_memory_access is the shm backend's: leave it automatic for gloo");
-  }
-  const char* refused = options.verify_payload              ? "verify_payload"
-                        : options.fault_injector != nullptr ? "fault_injector"
-                        : options.on_slow != nullptr        ? "on_slow"
-                                                            : nullptr;
-  if (refused != nullptr) {
-    throw UnimplementedError(
-        absl::StrCat("InitProcessGroup: the gloo backend has no ", refused,
-                     ": use the shm backend (ranks of one host), or leave it out"));
   }
   return MakeGlooCommunicator(options, GroupKey(options, Deadline::After(options.timeout)));
 }

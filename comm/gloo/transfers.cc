@@ -130,13 +130,16 @@ void Transfers::Move(const Pending& transfer) {
   const bool sends = transfer.sends();
   const Deadline deadline = Deadline::After(transfer.timeout);
   const auto describe = [&](const char* verb) {
-    return [this, &transfer, verb](int) {
+    return [this, &transfer, verb](int, Pieces::Trouble trouble) {
+      if (trouble == Pieces::Trouble::kDamaged) return DamagedText(transfer, "data");
       return MissingTransferText(transfer.number, control_.rank(), transfer.signature, verb,
                                  transfer.timeout);
     };
   };
+  const std::optional<FaultKind> fault = FaultAt(transfer);
+  if (fault == FaultKind::kDrop) return AwaitDeadline(transfer, deadline);
   // Both ends tell before they listen.
-  const std::string mine = EncodeSignature(transfer.signature, transfer.number);
+  const std::string mine = HeaderOf(transfer, fault);
   std::string theirs(kSignatureFrame, '\0');
   {
     Pieces out(&exchange_, sends ? kSenderSlot : kReceiverSlot, deadline, describe("call"), false);
@@ -147,8 +150,12 @@ void Transfers::Move(const Pending& transfer) {
     in.AwaitAll();
     out.AwaitAll();
   }
-  int64_t number = 0;
-  Compare(transfer, DecodeSignature(theirs, &number));
+  CheckHeader(transfer, theirs);
+  // What was wrong with the header is for the peer to tell.
+  if (fault.has_value() && fault != FaultKind::kCorruptPayload) {
+    return AwaitDeadline(transfer, deadline);
+  }
+  if (fault.has_value()) exchange_.CorruptNext();
   Pieces data(&exchange_, kSenderSlot, deadline, describe("finish"));
   void* const memory = KernelRawData(transfer.tensor);
   if (sends) {
@@ -157,6 +164,50 @@ void Transfers::Move(const Pending& transfer) {
     data.Receive(peer, memory, transfer.tensor.bytes());
   }
   data.AwaitAll();
+}
+
+std::string Transfers::DamagedText(const Pending& mine, absl::string_view what) const {
+  return DamagedTransferText(what, mine.number, control_.rank(), mine.signature);
+}
+
+void Transfers::CheckHeader(const Pending& mine, absl::string_view header) {
+  int64_t number = 0;
+  Signature theirs;
+  try {
+    theirs = DecodeSignature(header, &number);
+  } catch (const Error& error) {
+    control_.FailAndThrow(error.code(), DamagedText(mine, "header"));
+  }
+  if (number != mine.number) {
+    control_.FailAndThrow(
+        absl::StatusCode::kDataLoss,
+        OutOfTurnTransferText(number, theirs, mine.number, control_.rank(), mine.signature));
+  }
+  Compare(mine, theirs);
+}
+
+// ---- Faults, for tests ----
+
+std::optional<FaultKind> Transfers::FaultAt(const Pending& transfer) const {
+  if (faults_ == nullptr || !transfer.sends()) return std::nullopt;
+  return faults_->At(
+      {control_.group_name(), control_.rank(), transfer.signature.peer, transfer.number});
+}
+
+std::string Transfers::HeaderOf(const Pending& transfer, std::optional<FaultKind> fault) {
+  int64_t number = transfer.number;
+  if (fault == FaultKind::kDuplicate) --number;
+  if (fault == FaultKind::kReorder) ++number;
+  std::string header = EncodeSignature(transfer.signature, number);
+  if (fault == FaultKind::kCorruptHeader) header[header.size() / 2] ^= 1;
+  return header;
+}
+
+void Transfers::AwaitDeadline(const Pending& transfer, Deadline deadline) {
+  control_.AwaitInterrupt(deadline);
+  control_.FailAndThrow(absl::StatusCode::kDeadlineExceeded,
+                        MissingTransferText(transfer.number, control_.rank(), transfer.signature,
+                                            "call", transfer.timeout));
 }
 
 // ---- To itself ----

@@ -22,8 +22,11 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/gloo/control.h"
 #include "lockstep/comm/gloo/exchange.h"
 #include "lockstep/comm/signature.h"
@@ -37,7 +40,9 @@ class Transfers {
   // Called once, on any thread: nullopt for success. Not called under a lock.
   using Done = std::function<void(std::optional<Error>)>;
 
-  Transfers(Exchange* exchange, Control* control) : exchange_(*exchange), control_(*control) {}
+  // `faults`: null but in tests.
+  Transfers(Exchange* exchange, Control* control, FaultInjector* faults)
+      : exchange_(*exchange), control_(*control), faults_(faults) {}
   // REQUIRES Stop(), if anything was started.
   ~Transfers() = default;
   // REQUIRES a stopped Control. What is pending fails; returns when it has.
@@ -75,6 +80,14 @@ class Transfers {
   bool AwaitPair(const Lane& sends, const Lane& receives, Lock& lock);
   void MoveToSelf(const Pending& send, const Pending& receive);
 
+  std::string DamagedText(const Pending& mine, absl::string_view what) const;
+  // What the peer says it has called. Throws, as the group's error, DataLoss (damaged, out of
+  // turn), and as Compare does.
+  void CheckHeader(const Pending& mine, absl::string_view header);
+  std::optional<FaultKind> FaultAt(const Pending& transfer) const;
+  static std::string HeaderOf(const Pending& transfer, std::optional<FaultKind> fault);
+  // Of a send whose message was lost or made useless on purpose.
+  void AwaitDeadline(const Pending& transfer, Deadline deadline);
   // Throws InvalidArgument, as the group's error, unless the calls fit.
   void Compare(const Pending& mine, const Signature& theirs);
   // Runs `move`: what went wrong, if anything.
@@ -84,6 +97,7 @@ class Transfers {
 
   Exchange& exchange_;
   Control& control_;
+  FaultInjector* const faults_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

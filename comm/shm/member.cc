@@ -263,10 +263,7 @@ void Member::AwaitFailure() {
 }
 
 void Member::FailDamaged(int peer, absl::string_view what) {
-  FailAndThrow(
-      absl::StatusCode::kDataLoss,
-      absl::StrCat("rank ", rank_, " has damaged ", what, " from rank ", peer, " in collective ",
-                   sequence_, ", ", CallOf(rank_).ToString(), ": the checksum does not fit"));
+  FailAndThrow(absl::StatusCode::kDataLoss, DamagedText(what, peer, CallOf(rank_)));
 }
 
 bool Member::Agree(int a, int b) const { return CallsAgree(CallOf(a), CallOf(b)); }

@@ -49,11 +49,6 @@ void Configure(Member& member, const ProcessGroupOptions& options) {
 
 GroupParts MakeThreadParts(const ProcessGroupOptions& options, const std::string& key,
                            LocalStore& store) {
-  if (options.fault_injector != nullptr && options.fault_injector->Kills()) {
-    throw InvalidArgumentError(
-        absl::StrCat("InitProcessGroup: the fault injector of group \"", options.group_name,
-                     "\" kills a rank, and these ranks are threads of one process: use processes"));
-  }
   const std::shared_ptr<ThreadGroup> group = store.Share<ThreadGroup>(
       key, [&] { return std::make_shared<ThreadGroup>(options.world_size); });
   GroupParts parts;

@@ -250,21 +250,18 @@ void Transfers::TakeFragment(int peer, Pending& receive) {
     std::memcpy(to, fragment.data, static_cast<size_t>(fragment.bytes));
   }
   if (fragment.has_sum && Hash64(to, static_cast<size_t>(fragment.bytes)) != fragment.sum) {
-    FailDamaged(peer, "data", receive);
+    FailDamaged("data", receive);
   }
   receive.bytes_moved += fragment.bytes;
   bytes_received_.fetch_add(fragment.bytes, std::memory_order_relaxed);
 }
 
 void Transfers::CheckFragment(int peer, const Fragment& fragment, const Pending& receive) {
-  if (fragment.checksum != HeaderChecksum(fragment)) FailDamaged(peer, "header", receive);
+  if (fragment.checksum != HeaderChecksum(fragment)) FailDamaged("header", receive);
   if (fragment.number != receive.number || fragment.begin != receive.bytes_moved) {
-    member_.Fail(
-        absl::StatusCode::kDataLoss,
-        absl::StrCat("rank ", member_.rank(), " has message ", fragment.number, " from rank ", peer,
-                     ", ", fragment.signature.ToString(), ", where message ", receive.number,
-                     ", for ", receive.signature.ToString(),
-                     ", is due: a message was lost, repeated or reordered"));
+    member_.Fail(absl::StatusCode::kDataLoss,
+                 OutOfTurnTransferText(fragment.number, fragment.signature, receive.number,
+                                       member_.rank(), receive.signature));
     member_.ThrowFailure();
   }
   if (!TransferFits(fragment.signature, receive.signature)) {
@@ -275,11 +272,9 @@ void Transfers::CheckFragment(int peer, const Fragment& fragment, const Pending&
   }
 }
 
-void Transfers::FailDamaged(int peer, absl::string_view what, const Pending& receive) {
+void Transfers::FailDamaged(absl::string_view what, const Pending& receive) {
   member_.Fail(absl::StatusCode::kDataLoss,
-               absl::StrCat("rank ", member_.rank(), " has damaged ", what, " from rank ", peer,
-                            " in message ", receive.number, ", for ", receive.signature.ToString(),
-                            ": the checksum does not fit"));
+               DamagedTransferText(what, receive.number, member_.rank(), receive.signature));
   member_.ThrowFailure();
 }
 

@@ -102,7 +102,7 @@ class Transfers {
   bool ApplyFault(FaultKind fault, const Channel& channel, Lane& lane, Pending& send,
                   Fragment* fragment);
   void CheckFragment(int peer, const Fragment& fragment, const Pending& receive);
-  [[noreturn]] void FailDamaged(int peer, absl::string_view what, const Pending& receive);
+  [[noreturn]] void FailDamaged(absl::string_view what, const Pending& receive);
   bool FinishSends(int peer, Finished* finished);
   bool ReceiveFrom(int peer, Finished* finished);
   void TakeFragment(int peer, Pending& receive);

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backend_tests/backend_test.h"
 #include "lockstep/comm/backend_tests/random_programs.h"
 #include "lockstep/comm/fault_injection.h"
 #include "lockstep/comm/fault_injector.h"
@@ -42,14 +43,11 @@ std::string RunStruck(const RankContext& context, FaultKind kind, uint64_t seed,
                               .number = static_cast<int64_t>(seed / size % 5),
                               .transfer = seed / size / 5 % 3 == 0,
                               .group = name};
-  ProcessGroupOptions options = context.group_options(name);
+  ProcessGroupOptions options = TestGroupOptions(context, name);
   options.timeout = kind == FaultKind::kDrop ? absl::Seconds(1) : absl::Seconds(60);
   options.verify_payload = true;
   options.fault_injector = std::make_shared<PlannedFaults>(std::vector<PlannedFault>{fault});
   options.on_slow = [](const std::string&) {};
-  if (absl::StrContains(context.argument, "staged")) {
-    options.peer_memory_access = PeerMemoryAccess::kStaged;
-  }
   const auto comm = InitProcessGroup(options);
   try {
     RunProgram(*comm, seed);
@@ -100,8 +98,10 @@ void RunMany(RankContext& context) {
   }
 }
 
-TEST(FaultProgramsTest, RightOrAnErrorOnAllRanks) {
-  const std::string suffix = soak ? ", soak" : "";
+LOCKSTEP_BACKEND_SUITE(FaultProgramsTest);
+
+TEST_P(FaultProgramsTest, RightOrAnErrorOnAllRanks) {
+  const std::string suffix = soak ? " soak" : "";
   for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
     for (const char* access : {"direct", "staged"}) {
       ExpectAllOk(Spawn(3, RunMany, {.mode = mode, .argument = access + suffix}));
