@@ -1,15 +1,12 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Many ranks on one machine: values of every call at 64 ranks, the memory that such a group takes,
-// and messages and bytes as functions of the number of ranks.
-
-#include <unistd.h>
+// Many ranks on one machine: values of every call at 64 ranks, and messages and bytes as functions
+// of the number of ranks. What such a group takes of memory is in scale_memory_test.cc.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -185,48 +182,6 @@ TEST(ScaleTest, EveryCallAtSixtyFourRanks) {
     std::printf("all calls at %d ranks%s%s: %.1f s\n", kRanks, *argument ? ", " : "", argument,
                 watch.ElapsedSeconds());
   }
-}
-
-// ---- Memory ----
-
-int64_t ResidentBytes() {
-  int64_t pages = 0;
-  int64_t resident_pages = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident_pages;
-  return resident_pages * sysconf(_SC_PAGESIZE);
-}
-
-// A group takes addresses for all that its ranks might send each other, and memory for what they
-// do.
-TEST(ScaleTest, AGroupOfSixtyFourTakesMemoryForWhatItUses) {
-  constexpr int64_t kMiB = 1 << 20;
-  const int64_t before = ResidentBytes();
-  int64_t made = 0;
-  int64_t reduced = 0;
-  int64_t sent = 0;
-  ExpectAllOk(SpawnThreads(kRanks, [&](RankContext& context) {
-    const auto comm = MakeTestGroup(context);
-    const auto measure = [&](int64_t* bytes) {
-      comm->Barrier().Wait();
-      if (context.rank == 0) *bytes = ResidentBytes() - before;
-      comm->Barrier().Wait();
-    };
-    measure(&made);
-    const Tensor x = Inputs(context.rank, 64);
-    for (int i = 0; i < 3; ++i) comm->AllReduce(x).Wait();
-    measure(&reduced);
-    const std::vector<float> none;
-    Rank(*comm, none).CheckAllPairs();
-    measure(&sent);
-  }));
-  std::printf(
-      "%d ranks, resident: %.1f MiB for the group and its threads, %.1f MiB after small "
-      "reductions, %.1f MiB after every rank has sent to every other\n",
-      kRanks, static_cast<double>(made) / kMiB, static_cast<double>(reduced) / kMiB,
-      static_cast<double>(sent) / kMiB);
-  EXPECT_LT(made, 32 * kMiB);
-  EXPECT_LT(reduced, 40 * kMiB);
-  EXPECT_LT(sent, 128 * kMiB);
 }
 
 // ---- Messages and bytes ----
