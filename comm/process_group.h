@@ -73,21 +73,20 @@ struct ProcessGroupOptions {
   absl::Duration timeout = absl::Minutes(10);
   PeerMemoryAccess peer_memory_access = PeerMemoryAccess::kAutomatic;
   // Whether each rank compares checksums of what it reads from its peers' memory or messages, and
-  // fails the group with DataLoss when they differ. The same on all ranks; shm only. Headers always
-  // are.
+  // fails the group with DataLoss when they differ. The same on all ranks. Headers always are.
   bool verify_payload = false;
   // The ranks of the job that are this group's ranks 0, 1, ...: what reports call them that have to
   // do with several groups. Empty: 0 to world_size - 1, which is right for a group of all.
   std::vector<int> world_ranks = {};
   // A call that has waited for its peers so long (or for half of its timeout, if that is less) is
-  // warned of, with the ranks that have not come and what those wait for in turn; it goes on. shm
-  // only, as the next: gloo names the missing ranks at the deadline.
+  // warned of, with the ranks that have not come and what those wait for in turn; it goes on. Over
+  // gloo, collectives only.
   absl::Duration slow_warning = absl::Seconds(10);
   // Gets the warning, on a communication thread: it must be short. Null: it is logged.
   std::function<void(const std::string&)> on_slow = {};
   // What is kept of the group's last calls, and where it is written after an error.
   FlightRecorderOptions flight_recorder = {};
-  // For tests: comm/fault_injection.h. Null: nothing goes wrong on purpose.
+  // For tests: comm/fault_injection.h. Null: nothing goes wrong on purpose. gloo: flat groups only.
   std::shared_ptr<FaultInjector> fault_injector = {};
   // Ranks of one host have the same. Empty: as HostId() finds (comm/host_id.h).
   std::string host_id = {};

@@ -42,7 +42,7 @@ void RequireGapsUntouched(const Tensor& view, int64_t elements);
 // Options for a group of all ranks, from words in the ranks' argument:
 //
 //   staged, direct   how shm reaches memory
-//   verified         payloads have checksums (shm)
+//   verified         payloads have checksums
 //   backend=gloo     instead of shm
 //   hosts=0,1,1      ranks 0, 1, 2, ... play hosts of these numbers, and so on from the start
 //   hosts=own        every rank plays a host of its own
