@@ -179,7 +179,7 @@ void TcpCollectives::Reduce(int root, const char* input, char* output, int64_t c
   const int64_t bytes = count * ItemSize(reduction.dtype);
   // The root alone reduces what is small, and what has only one other member.
   std::vector<int64_t> ends = CutEvenly(bytes, size());
-  if (bytes <= kWholeBytes || size() == 2) {
+  if (bytes <= kWholeBytes || size() <= 2) {
     for (int r = 0; r <= size(); ++r) ends[At(r)] = r <= root ? 0 : bytes;
   }
   std::vector<char> reduced;  // this member's part, for the root
@@ -220,7 +220,7 @@ void TcpCollectives::ReduceScatter(const char* whole, char* part, absl::Span<con
 
 void TcpCollectives::Broadcast(int root, char* data, int64_t bytes) {
   Pieces pieces = MakePieces();
-  if (bytes <= kWholeBytes || size() == 2) {
+  if (bytes <= kWholeBytes || size() <= 2) {
     for (int peer = 0; peer < size(); ++peer) {
       if (me_ == root && peer != root) pieces.Send(ranks_[At(peer)], data, bytes);
     }
