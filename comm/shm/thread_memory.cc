@@ -70,8 +70,15 @@ void ThreadMemory::Share(const Collective& collective, Post* post, Deadline /*de
   group_->Publish(rank_, std::move(buffers));
 }
 
-void ThreadMemory::Resolve(int peer, const Post& /*post*/, Deadline /*deadline*/) {
-  if (!staged_) taken_.push_back(group_->Take(peer));
+void ThreadMemory::Resolve(int peer, const Post& post, Deadline /*deadline*/) {
+  if (staged_) return;
+  ThreadGroup::Buffers buffers = group_->Take(peer);
+  // The collective may have failed there already, and its caller freed the memory.
+  if ((IsMapped(post.input) && buffers.input == nullptr) ||
+      (IsMapped(post.output) && buffers.output == nullptr)) {
+    throw UnavailableError(absl::StrCat("rank ", peer, " has given up"));
+  }
+  taken_.push_back(std::move(buffers));
 }
 
 bool ThreadMemory::IsMapped(const BufferDescriptor& descriptor) const {
