@@ -304,9 +304,12 @@ void QueuedCommunicator::ThrowIfFailedFor(const Collective& collective) {
                       &error);
       recorder_.WriteOnce();
     }
+    const bool is_transfer = collective.signature.peer >= 0;
     throw error.WithContext(absl::StrCat(collective.signature.ToString(collective.counts),
-                                         ": rank ", rank(), " of group \"", group_name(),
-                                         "\": the group is in the error state; make a new group"));
+                                         ": rank ", rank(), " of group \"", group_name(), "\"",
+                                         is_transfer ? "" : ", collective ",
+                                         is_transfer ? "" : absl::StrCat(sequence()),
+                                         ": the group is in the error state; make a new group"));
   }
 }
 

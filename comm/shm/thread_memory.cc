@@ -26,6 +26,12 @@ BufferDescriptor Describe(const Tensor& tensor) {
   return {kProcessSegment, reinterpret_cast<uint64_t>(KernelRawData(tensor))};
 }
 
+bool Holds(const RefPtr<Storage>& storage, const char* address) {
+  if (storage == nullptr) return false;
+  const char* const begin = static_cast<const char*>(storage->data());
+  return address >= begin && address <= begin + storage->bytes();
+}
+
 }  // namespace
 
 ThreadGroup::ThreadGroup(int size)
@@ -70,23 +76,25 @@ void ThreadMemory::Share(const Collective& collective, Post* post, Deadline /*de
   group_->Publish(rank_, std::move(buffers));
 }
 
-void ThreadMemory::Resolve(int peer, const Post& post, Deadline /*deadline*/) {
+void ThreadMemory::Resolve(int peer, const Post& /*post*/, Deadline /*deadline*/) {
   if (staged_) return;
-  ThreadGroup::Buffers buffers = group_->Take(peer);
-  // The collective may have failed there already, and its caller freed the memory.
-  if ((IsMapped(post.input) && buffers.input == nullptr) ||
-      (IsMapped(post.output) && buffers.output == nullptr)) {
-    throw UnavailableError(absl::StrCat("rank ", peer, " has given up"));
-  }
-  taken_.push_back(std::move(buffers));
+  taken_.resize(static_cast<size_t>(group_->control().size()));
+  taken_[static_cast<size_t>(peer)] = group_->Take(peer);
 }
 
 bool ThreadMemory::IsMapped(const BufferDescriptor& descriptor) const {
   return descriptor.segment == kProcessSegment;
 }
 
-char* ThreadMemory::Map(int /*peer*/, const BufferDescriptor& descriptor) {
-  return reinterpret_cast<char*>(descriptor.address);
+char* ThreadMemory::Map(int peer, const BufferDescriptor& descriptor) {
+  char* const address = reinterpret_cast<char*>(descriptor.address);
+  const ThreadGroup::Buffers& buffers = taken_[static_cast<size_t>(peer)];
+  // A rank that is still to be read from lets its memory go only when the collective has failed
+  // there, and its caller may have freed it since.
+  if (!Holds(buffers.input, address) && !Holds(buffers.output, address)) {
+    throw UnavailableError(absl::StrCat("rank ", peer, " has given up"));
+  }
+  return address;
 }
 
 void ThreadMemory::Read(int /*peer*/, uint64_t /*address*/, void* /*to*/, int64_t /*bytes*/) {

@@ -73,7 +73,7 @@ class ThreadMemory final : public PeerMemory {
   std::shared_ptr<ThreadGroup> group_;
   int rank_;
   bool staged_;
-  std::vector<ThreadGroup::Buffers> taken_;
+  std::vector<ThreadGroup::Buffers> taken_;  // by peer, of the collective that runs
 };
 
 }  // namespace lockstep::comm::shm
