@@ -86,7 +86,12 @@ class Exchange::Starter final : public ::gloo::transport::tcp::Handler {
     device_->registerDescriptor(wake_.get(), EPOLLIN, this);
   }
   // Waits for a running handleEvents.
-  ~Starter() override { device_->unregisterDescriptor(wake_.get(), this); }
+  ~Starter() override {
+    device_->unregisterDescriptor(wake_.get(), this);
+    // ThreadSanitizer does not see how Gloo's threads wait for each other.
+    std::lock_guard<std::mutex> run_lock(run_mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
+  }
 
   void Start(absl::Span<const std::shared_ptr<Piece>> pieces) {
     bool first = false;
