@@ -97,7 +97,7 @@ void Control::SendStruck(ControlMessage message, FaultKind fault) {
   }
 }
 
-bool Control::AwaitInterrupt(Deadline deadline) {
+void Control::AwaitInterrupt(Deadline deadline) {
   Lock lock(mutex_);
   const auto interrupted = [&] { return stopping_ || failure_.has_value(); };
   while (!interrupted() && !deadline.Expired()) {
@@ -106,7 +106,6 @@ bool Control::AwaitInterrupt(Deadline deadline) {
     changed_.wait_until(lock, slice.ToTimePoint(), interrupted);
   }
   ThrowIfInterruptedLocked();
-  return false;
 }
 
 void Control::AwaitGo(const RankCall& call, absl::Duration timeout, Lock& lock) {

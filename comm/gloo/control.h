@@ -75,8 +75,8 @@ class Control {
   // rank's call, `fault`, is done to it; kCorruptPayload is none of the call's.
   void Meet(const RankCall& call, absl::Duration timeout,
             std::optional<FaultKind> fault = std::nullopt);
-  // Throws when the group fails or this rank stops. False: it has not by then.
-  bool AwaitInterrupt(Deadline deadline);
+  // Throws when the group fails or this rank stops; returns at the deadline.
+  void AwaitInterrupt(Deadline deadline);
 
   // Puts the group into the error state, unless it is in it, and tells the peers. Never blocks.
   void Fail(absl::StatusCode code, absl::string_view text);

@@ -3,7 +3,6 @@
 //
 // Makes gloo communicators, and makes InitProcessGroup find them.
 
-#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/comm/gloo/gloo_communicator.h"
 #include "lockstep/comm/gloo/meeting.h"
 #include "lockstep/comm/process_group.h"
@@ -35,11 +35,7 @@ bool IsHierarchical(const ProcessGroupOptions& options, const Meeting& meeting,
 
 // Names of groups are limited, keys are not.
 std::string LocalGroupName(const std::string& key, int host) {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (const char c : key) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  }
-  return absl::StrCat("gloo/", absl::Hex(hash, absl::kZeroPad16), "/host", host);
+  return absl::StrCat("gloo/", absl::Hex(Hash64(key), absl::kZeroPad16), "/host", host);
 }
 
 std::shared_ptr<Communicator> MakeLocalGroup(const ProcessGroupOptions& options,
