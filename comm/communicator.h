@@ -15,11 +15,11 @@
 // * A call validates its arguments, queues the collective and returns a Work; the group's
 //   communication thread (CPU) or stream (CUDA) runs the collectives in order. Until the work has
 //   been waited for, inputs must not be written and outputs neither read nor written.
-// * Signatures (op, dtype, counts, root, reduction) are compared on every call. A difference, a
-// rank
-//   that does not come before the deadline, or a rank that dies is an Error from Wait() on every
-//   other rank, naming ranks, group, sequence number and calls. The group is then in the error
-//   state: what is pending fails, and later calls throw at once. A new group can be made.
+// * Signatures (op, dtype, counts, root, reduction) are compared on every call. A
+//   difference, a rank that does not come before the deadline, or a rank that dies is an Error from
+//   Wait() on every other rank, naming ranks, group, sequence number and calls. The group is then
+//   in the error state: what is pending fails, and later calls throw at once. A new group can be
+//   made.
 // * Tensors may be strided: they are copied in and out. A tensor that is written must not overlap
 //   itself (expanded). Tensors without elements move nothing but take part in the sequence.
 // * An output may be the input itself (in place: AllReduce, Reduce); for AllGather and Gather, the

@@ -119,12 +119,10 @@ using Environment = std::map<std::string, std::string>;
 //     ("2(x3),1"). Where MASTER_ADDR is not set: the first host of SLURM_STEP_NODELIST or
 //     SLURM_JOB_NODELIST, else SLURM_LAUNCH_NODE_IPADDR. Where MASTER_PORT is not set:
 //     61440 + (SLURM_JOB_ID + 1009 SLURM_STEP_ID) mod 4096.
-//   Open MPI              OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, and MASTER_ADDR
-//   and
-//     MASTER_PORT, which mpirun's -x passes on.
-//   Kubernetes, indexed   JOB_COMPLETION_INDEX, and WORLD_SIZE, MASTER_ADDR and MASTER_PORT from
-//   the
-//     manifest. One rank a pod.
+//   Open MPI              OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, and
+//     MASTER_ADDR and MASTER_PORT, which mpirun's -x passes on.
+//   Kubernetes, indexed   JOB_COMPLETION_INDEX, and WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+//     from the manifest. One rank a pod.
 // MASTER_ADDR and MASTER_PORT are needed when there is more than one rank, but ignored when
 // `rendezvous` (for the option of that name) is not empty. LOCKSTEP_TOKEN_FILE is read with each of
 // them. Throws InvalidArgument naming each variable that is missing or wrong, and what

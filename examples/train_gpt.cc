@@ -44,11 +44,14 @@ ABSL_FLAG(std::vector<std::string>, extensions, {},
           "With a folder: only files whose names end in one of these, e.g. .h,.cc. Empty: all.");
 ABSL_FLAG(
     std::string, strategy, "ddp",
-    "single (one rank), ddp (DistributedDataParallel over shared memory) or dp (DataParallel: "
-    "one process, several devices).");
+    "single (one rank), ddp (DistributedDataParallel) or dp (DataParallel: one process, several "
+    "devices).");
 ABSL_FLAG(int64_t, ranks, 0,
           "Processes to train on. 0: 2 for ddp, 1 otherwise, or those that a launcher started.");
-ABSL_FLAG(std::string, backend, "", "How ranks exchange data: shm (on one host). Empty: shm.");
+ABSL_FLAG(
+    std::string, backend, "",
+    "How ranks exchange data: shm (on one host) or gloo (also between hosts). Empty: gloo where "
+    "a launcher's ranks are on several hosts, else shm.");
 ABSL_FLAG(int64_t, devices, 0, "Devices of dp, a thread each. 0: 2 for dp, 1 otherwise.");
 ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
 ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");

@@ -70,9 +70,8 @@ struct GradScalerOptions {
   double min_scale = 0x1p-24;
   double max_scale = std::numeric_limits<float>::max();
   // Update() throws when so many updates in a row had infinite gradients: then the loss or the
-  // parameters are not finite, and no scale helps. From the default scale the floor is reached
-  // after
-  // 40. 0: never.
+  // parameters are not finite, and no scale helps. From the default scale the floor is
+  // reached after 40. 0: never.
   int64_t max_consecutive_skips = 50;
   // The ranks that must decide alike: found-inf is the maximum over them. One collective an
   // optimizer and step; a rank without gradients takes part. Null: one rank, or gradients that are

@@ -24,9 +24,8 @@
 //
 // * its forward pass runs on several threads at once: it must not write to data members, and its
 //   hooks must be thread-safe (they run once a replica);
-// * tensors that it makes go to CurrentDevice() (the default) or to the device of its inputs, not
-// to
-//   the device of a parameter; constant tensors are registered as buffers.
+// * tensors that it makes go to CurrentDevice() (the default) or to the device of its inputs,
+//   not to the device of a parameter; constant tensors are registered as buffers.
 //
 // Buffers that the forward pass changes keep the values of replica 0; those of the others are
 // dropped. Under NoGrad nothing is recorded. In evaluation mode everything is the same.
