@@ -142,6 +142,7 @@ Work Communicator::AllReduceCoalesced(absl::Span<const Tensor> tensors,
   const Tensor buffer = Buffer(TotalCount(tensors), dtype);
   Collective collective =
       MakeCollective(CollectiveId::kAllReduce, buffer, buffer, buffer.numel(), options.timeout);
+  collective.signature.tag = options.tag;
   SetReduction(&collective, options.op, options.factor);
   SetList(&collective, tensors);
   char* to = BytesOf(buffer);
@@ -164,6 +165,7 @@ Work Communicator::AllGatherCoalesced(absl::Span<const Tensor> inputs,
   const Tensor gathered = Buffer(buffer.numel() * size(), buffer.dtype());
   Collective collective =
       MakeCollective(CollectiveId::kAllGather, buffer, gathered, buffer.numel(), options.timeout);
+  collective.signature.tag = options.tag;
   SetList(&collective, inputs);
   char* to = BytesOf(buffer);
   for (const Tensor& input : inputs) {
@@ -190,6 +192,7 @@ Work Communicator::ReduceScatterCoalesced(absl::Span<const Tensor> inputs,
   const Tensor reduced = Buffer(TotalCount(outputs), dtype);
   Collective collective = MakeCollective(CollectiveId::kReduceScatter, buffer, reduced,
                                          reduced.numel(), options.timeout);
+  collective.signature.tag = options.tag;
   SetReduction(&collective, options.op, options.factor);
   SetList(&collective, outputs);
   for (const Tensor& input : inputs) RawData(input);  // waits for copies into it

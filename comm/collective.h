@@ -23,9 +23,13 @@ namespace lockstep::comm {
 // `factor`: of ReduceOp::kPreMultipliedSum, the same on all ranks.
 // `counts`: the elements of each rank's part, the same W numbers on all ranks, 0 allowed. Empty:
 // the parts are equal.
+// `tag`: compared, not selected by. Calls of the same shape that mean different things (the weights
+// of one layer, of another) have different ones, so that ranks that issue them in different orders
+// fail instead of mixing them up.
 struct AllReduceOptions {
   ReduceOp op = ReduceOp::kSum;
   double factor = 1;
+  int64_t tag = 0;
   std::optional<absl::Duration> timeout = {};
 };
 struct ReduceOptions {
@@ -40,12 +44,14 @@ struct BroadcastOptions {
 };
 struct AllGatherOptions {
   std::vector<int64_t> counts = {};
+  int64_t tag = 0;
   std::optional<absl::Duration> timeout = {};
 };
 struct ReduceScatterOptions {
   ReduceOp op = ReduceOp::kSum;
   double factor = 1;
   std::vector<int64_t> counts = {};
+  int64_t tag = 0;
   std::optional<absl::Duration> timeout = {};
 };
 struct GatherOptions {

@@ -115,6 +115,7 @@ Work Communicator::AllReduce(const Tensor& input, const Tensor& output,
   CheckInPlace(kCall, input, output);
   Collective collective =
       MakeCollective(CollectiveId::kAllReduce, input, output, input.numel(), options.timeout);
+  collective.signature.tag = options.tag;
   SetReduction(&collective, options.op, options.factor);
   return Issue(std::move(collective));
 }
@@ -170,6 +171,7 @@ Work Communicator::AllGather(const Tensor& input, const Tensor& output,
   CheckWritable(kCall, output);
   Collective collective =
       MakeCollective(CollectiveId::kAllGather, input, output, input.numel(), options.timeout);
+  collective.signature.tag = options.tag;
   SetParts(&collective, input, "input", output, "output", options.counts);
   return Issue(std::move(collective));
 }
@@ -205,6 +207,7 @@ Work Communicator::ReduceScatter(const Tensor& input, const Tensor& output,
   CheckWritable(kCall, output);
   Collective collective =
       MakeCollective(CollectiveId::kReduceScatter, input, output, output.numel(), options.timeout);
+  collective.signature.tag = options.tag;
   SetParts(&collective, output, "output", input, "input", options.counts);
   SetReduction(&collective, options.op, options.factor);
   return Issue(std::move(collective));

@@ -61,7 +61,7 @@ struct Signature {
   // Elements: of the tensor, or of one rank's part (AllGather, ReduceScatter, Gather, Scatter,
   // AllToAll). Uneven: of all parts together; 0 for AllToAll.
   int64_t count = 0;
-  int64_t tag = 0;      // of Send and Recv
+  int64_t tag = 0;      // the caller's, compared
   double factor = 1;    // of kPreMultipliedSum
   uint64_t list = 0;    // of tensors issued as one: a hash of their counts
   int32_t tensors = 0;  // and how many

@@ -86,6 +86,8 @@ class Module {
   // All parameters and persistent buffers, shared ones under each name. The tensors share storage
   // with the module and are outside the graph of gradients.
   NamedTensors StateDict() const;
+  // The same names with the module's own parameters and buffers.
+  NamedTensors StateTensors() const;
   // Copies `state` into the parameters and buffers: values only, converted between floating-point
   // dtypes and between devices; identity, dtype, device and requires_grad stay.
   //

@@ -54,6 +54,14 @@ std::string Listed(absl::string_view what, const std::vector<std::string>& lines
 
 }  // namespace
 
+NamedTensors Module::StateTensors() const {
+  NamedTensors state;
+  for (const auto& [name, slot] : AllSlots()) {
+    if (slot->persistent) state.Insert(name, *slot->tensor);
+  }
+  return state;
+}
+
 NamedTensors Module::StateDict() const {
   NamedTensors state;
   for (const auto& [name, slot] : AllSlots()) {

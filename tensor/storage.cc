@@ -18,6 +18,7 @@ namespace lockstep {
 struct Storage::Rare {
   std::function<void()> release;
   std::vector<Event> pending;
+  RefPtr<Storage> lender;
 };
 
 void* Storage::operator new(size_t size, int64_t inside_bytes) {
@@ -81,7 +82,38 @@ RefPtr<Storage> Storage::Wrap(Device device, void* data, int64_t bytes,
   return storage;
 }
 
+RefPtr<Storage> Storage::Lent(Device device, int64_t bytes) {
+  if (bytes < 0) {
+    throw InvalidArgumentError(absl::StrCat("Storage::Lent: ", bytes, " bytes; give >= 0"));
+  }
+  auto storage = RefPtr<Storage>::First(
+      new (0) Storage(device, nullptr, bytes, MemoryCategory::kOther, Owner::kLender));
+  storage->has_pending_.store(bytes > 0, std::memory_order_release);
+  return storage;
+}
+
+void Storage::Attach(RefPtr<Storage> memory) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (owner_ != Owner::kLender || data_ != nullptr || !memory || memory->device() != device_ ||
+      memory->bytes() < bytes_) {
+    throw InternalError(absl::StrCat("Storage::Attach: a storage of ", bytes_, " bytes on ",
+                                     ToString(device_), " cannot show this memory"));
+  }
+  data_ = memory->data();
+  rare().lender = std::move(memory);
+  has_pending_.store(!rare().pending.empty(), std::memory_order_release);
+}
+
+RefPtr<Storage> Storage::Detach() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (owner_ != Owner::kLender || data_ == nullptr) return {};
+  data_ = nullptr;
+  has_pending_.store(bytes_ > 0, std::memory_order_release);
+  return std::move(rare().lender);
+}
+
 Storage::~Storage() {
+  if (owner_ == Owner::kLender) return;
   if (owner_ == Owner::kAllocator) {
     internal::FreeCounted(device_, data_, bytes_, category(), /*stream=*/0);
     return;
@@ -92,7 +124,7 @@ Storage::~Storage() {
 
 void Storage::SetCategory(MemoryCategory category) {
   const MemoryCategory old = category_.exchange(category, std::memory_order_relaxed);
-  if (old == category) return;
+  if (old == category || owner_ == Owner::kLender) return;
   internal::DeviceCounters& counters = internal::CountersOf(device_);
   std::lock_guard<SpinLock> guard(counters.lock);
   counters.current[old] -= bytes_;
@@ -116,6 +148,7 @@ void Storage::WaitPending() const {
   std::vector<Event> pending;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (owner_ == Owner::kLender && data_ == nullptr) ThrowWithoutMemory();
     pending = rare_->pending;
   }
   for (const Event& event : pending) event.Wait();
@@ -126,6 +159,13 @@ void Storage::WaitPending() const {
     return std::find(pending.begin(), pending.end(), event) != pending.end();
   });
   if (events.empty()) has_pending_.store(false, std::memory_order_release);
+}
+
+void Storage::ThrowWithoutMemory() const {
+  throw FailedPreconditionError(absl::StrCat(
+      "a tensor is used whose ", bytes_, " bytes on ", ToString(device_),
+      " have been given back: a sharded parameter outside of the forward and backward pass of its "
+      "unit; unshard it, or use it inside of its module's call"));
 }
 
 void Storage::RecordStream(const Stream& stream) {

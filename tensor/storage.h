@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-// Invariants: bytes() never changes; data() is null only for bytes() == 0 and on the meta device.
+// Invariants: bytes() never changes; data() is null only for bytes() == 0, on the meta device, and
+// while a lent storage (Lent()) has no memory.
 class Storage : public RefCounted<Storage> {
  public:
   // On a CPU device up to this many bytes lie behind the object itself: one allocation instead of
@@ -30,6 +31,17 @@ class Storage : public RefCounted<Storage> {
   // Memory owned by something else; `release` runs when the last tensor goes, on whatever thread.
   static RefPtr<Storage> Wrap(Device device, void* data, int64_t bytes,
                               std::function<void()> release, MemoryCategory category);
+
+  // A storage that owns no memory: it shows another's, which comes and goes while tensors, and the
+  // graphs that saved them, keep the storage (a weight that is gathered before each use and let go
+  // after it). Has none at first. The memory counts where it is; versions are this storage's own.
+  static RefPtr<Storage> Lent(Device device, int64_t bytes);
+  // REQUIRES Lent(), without memory, and memory of this device with at least bytes() bytes. No
+  // other thread uses the storage meanwhile; neither in Detach().
+  void Attach(RefPtr<Storage> memory);
+  // Gives the memory back; null when there is none. Until the next Attach(), each access to the
+  // bytes throws FailedPrecondition.
+  RefPtr<Storage> Detach();
 
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
@@ -52,8 +64,8 @@ class Storage : public RefCounted<Storage> {
   void RecordStream(const Stream& stream);
 
  private:
-  struct Rare;  // what few storages have: a release function, pending events
-  enum class Owner : uint8_t { kAllocator, kInside, kElsewhere };
+  struct Rare;  // what few storages have: a release function, pending events, a lender
+  enum class Owner : uint8_t { kAllocator, kInside, kElsewhere, kLender };
   friend class RefCounted<Storage>;
   static RefPtr<Storage> AllocateInside(Device device, int64_t bytes, MemoryCategory category);
   // Room for `inside_bytes` aligned bytes behind the object.
@@ -63,6 +75,7 @@ class Storage : public RefCounted<Storage> {
   Storage(Device device, void* data, int64_t bytes, MemoryCategory category, Owner owner);
   ~Storage();
   void WaitPending() const;
+  [[noreturn]] void ThrowWithoutMemory() const;
   Rare& rare();
 
   void* data_;
@@ -70,7 +83,7 @@ class Storage : public RefCounted<Storage> {
   std::atomic<int64_t> version_{0};
   Device device_;
   std::atomic<MemoryCategory> category_;
-  mutable std::atomic<bool> has_pending_{false};
+  mutable std::atomic<bool> has_pending_{false};  // also set while a lent storage has no memory
   const Owner owner_;
   mutable std::mutex mutex_;  // guards rare_
   std::unique_ptr<Rare> rare_;

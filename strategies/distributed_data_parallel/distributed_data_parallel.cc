@@ -93,7 +93,7 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<nn::Module> mod
   synced_ = Kept(all, options);
   // Before checks of this rank alone: a rank that fails one must not leave the others waiting, and
   // ranks that agree fail it together.
-  if (options.init_sync) VerifySameTensors(synced_, *group_);
+  if (options.init_sync) VerifySameTensors("DistributedDataParallel", synced_, *group_);
   CheckIgnored(all, options);
   const NamedTensors parameters = Kept(module_->NamedParameters(), options);
   CheckDeviceIds(parameters, options);

@@ -8,15 +8,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep::strategies {
 
 // Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order,
-// shapes, dtypes and whether they require gradients. The error names the first that differs and
+// shapes, dtypes and whether they require gradients. The error names `strategy`, the first tensor that differs and
 // both ranks. Two AllGathers.
-void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group);
+void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors, comm::Communicator& group);
 
 // Gives every rank the values of rank `root`, in order; one Broadcast a tensor.
 void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root = 0);

@@ -38,13 +38,29 @@ struct Registration {
 
     RegisterFastContractions(DeviceType::kCpu, &HasFast);
 
-    // Offloaded tensors are moved, cast and filled where they are.
+    // Offloaded tensors are moved, cast and filled where they are, and offloaded parameters are
+    // updated there.
     RegisterKernel(OpId::kCopyToDevice, DeviceType::kHost, CopyToDeviceKernel);
     RegisterKernel(OpId::kClone, DeviceType::kHost, CloneKernel);
-    RegisterKernel(OpId::kCopyInto, DeviceType::kHost, CopyIntoKernel);
     RegisterKernel(OpId::kCast, DeviceType::kHost, CastKernel);
     RegisterKernel(OpId::kFull, DeviceType::kHost, FullKernel);
     RegisterKernel(OpId::kFill, DeviceType::kHost, FillKernel);
+    RegisterKernel(OpId::kAdd, DeviceType::kHost, AddKernel);
+    RegisterKernel(OpId::kMul, DeviceType::kHost, MulKernel);
+#define LOCKSTEP_OP(name, inputs, outputs, kind, ...) LOCKSTEP_HOST_##kind(name)
+#define LOCKSTEP_HOST_Update(name) RegisterKernel(OpId::k##name, DeviceType::kHost, name##Kernel);
+#define LOCKSTEP_HOST_Creation(name)
+#define LOCKSTEP_HOST_Random(name)
+#define LOCKSTEP_HOST_Elementwise(name)
+#define LOCKSTEP_HOST_Broadcasting(name)
+#define LOCKSTEP_HOST_Reduction(name)
+#define LOCKSTEP_HOST_Contraction(name)
+#define LOCKSTEP_HOST_Normalization(name)
+#define LOCKSTEP_HOST_Indexing(name)
+#define LOCKSTEP_HOST_Copy(name)
+#define LOCKSTEP_HOST_View(name)
+#include "lockstep/tensor/op_list.inc"
+#undef LOCKSTEP_OP
   }
 };
 const Registration registration;

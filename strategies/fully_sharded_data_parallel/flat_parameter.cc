@@ -1,0 +1,409 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/strategies/fully_sharded_data_parallel/flat_parameter.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/ops/creation.h"
+#include "lockstep/tensor/ops/elementwise.h"
+#include "lockstep/tensor/ops/views.h"
+#include "lockstep/tensor/thread_state.h"
+
+namespace lockstep::strategies {
+namespace {
+
+std::vector<int64_t> Numels(const NamedTensors& parameters) {
+  std::vector<int64_t> numels;
+  for (const auto& [name, parameter] : parameters) numels.push_back(parameter.numel());
+  return numels;
+}
+
+// The elements of `tensor` as one dimension.
+Tensor Flatten(const Tensor& tensor) { return Reshape(tensor, {tensor.numel()}); }
+
+double SecondsSince(int64_t start_ns) {
+  return 1e-9 * static_cast<double>(MonotonicNanoseconds() - start_ns);
+}
+
+}  // namespace
+
+FlatParameter::FlatParameter(FlatPlan plan, const FlatParameterOptions& options,
+                             const ShardingGroups& groups, std::shared_ptr<BufferPool> pool,
+                             std::shared_ptr<ShardingStatistics> statistics,
+                             absl::FunctionRef<Tensor(const Tensor&)> value_of)
+    : plan_(std::move(plan)),
+      options_(options),
+      groups_(groups),
+      pool_(std::move(pool)),
+      statistics_(std::move(statistics)),
+      shard_ranks_(groups.shard ? groups.shard->size() : 1),
+      shard_rank_(groups.shard ? groups.shard->rank() : 0),
+      layout_(Numels(plan_.parameters), shard_ranks_),
+      before_(plan_.parameters.size()),
+      in_sum_(plan_.parameters.size(), false) {
+  const autograd::NoGradScope no_grad;
+  MakeMemory();
+  for (size_t i = 0; i < plan_.parameters.size(); ++i) TakeValue(i, value_of);
+}
+
+FlatParameter::~FlatParameter() {
+  if (gathering_) {
+    try {
+      gather_.Wait();
+    } catch (const Error&) {
+      // The group has failed; its next call says why.
+    }
+  }
+  if (shown_) Hide();
+}
+
+// ---- Memory ----
+
+void FlatParameter::MakeMemory() {
+  const DType dtype = plan_.dtype;
+  const Device home = options_.offload ? kHost : options_.compute_device;
+  const int64_t numel = options_.keeps_full ? layout_.numel() : layout_.shard_numel();
+  RefPtr<Storage> memory;
+  {
+    // Peers read the shard where it is.
+    const DeviceScope device(home);
+    memory = groups_.world->Allocate(numel * ItemSize(dtype), MemoryCategory::kParameter);
+  }
+  shard_ = FromStorage(memory, {layout_.shard_numel()}, dtype,
+                       options_.keeps_full ? shard_rank_ * layout_.shard_numel() : 0);
+  ZeroInPlace(shard_);  // the padding
+  if (options_.keeps_full) full_ = memory;
+  lent_ = Storage::Lent(options_.compute_device, gathered_bytes());
+  lent_->SetCategory(MemoryCategory::kParameter);
+}
+
+void FlatParameter::TakeValue(size_t i, absl::FunctionRef<Tensor(const Tensor&)> value_of) {
+  const Tensor& parameter = plan_.parameters[i].second;
+  shapes_.push_back(parameter.shape());
+  whole_.push_back(FromStorage(lent_, parameter.shape(), options_.param_dtype, layout_.offset(i)));
+  const FlatLayout::Piece piece = this->piece(i);
+  pieces_.push_back(
+      FromStorage(shard_.storage(), {piece.numel()}, plan_.dtype, shard_.offset() + piece.offset));
+  const Tensor value = value_of(parameter);
+  if (piece.numel() > 0) {
+    const Tensor part = Slice(Flatten(value), 0, piece.begin, piece.end);
+    CopyInto(pieces_[i], To(part, shard_.device()));
+  }
+  parameter.SetData(pieces_[i]);
+}
+
+// ---- The whole ----
+
+void FlatParameter::Rethrow(const Error& error, const char* doing) const {
+  throw error.WithContext(absl::StrCat(
+      "FullyShardedDataParallel: ", doing, " of unit \"", options_.unit, "\" (tag ", options_.tag,
+      "; ranks that use units in different orders have different tags)"));
+}
+
+Tensor FlatParameter::GatherSource() {
+  if (groups_.reshard && secondary_.defined()) return secondary_;
+  Tensor source = shard_;
+  if (source.dtype() != options_.param_dtype) source = To(source, options_.param_dtype);
+  return To(source, options_.compute_device, {.non_blocking = true});
+}
+
+void FlatParameter::StartGather() {
+  if (gathering_ || resident_) return;
+  const autograd::NoGradScope no_grad;
+  const LayerScope no_autocast(DispatchLayer::kAutocast, false);
+  const CategoryScope category(MemoryCategory::kCommunication);
+  if (shard_.storage()->version() != gathered_version_) secondary_ = Tensor();
+  gathered_version_ = shard_.storage()->version();
+  gathering_ = true;
+  if (options_.keeps_full) {
+    // Through a storage of its own: the contents that graphs know do not change.
+    const RefPtr<Storage> alias = Storage::Lent(options_.compute_device, full_->bytes());
+    alias->Attach(full_);
+    memory_ = full_;
+    if (shard_ranks_ == 1) return;
+    source_ = FromStorage(alias, {layout_.shard_numel()}, plan_.dtype, shard_.offset());
+    const Tensor output = FromStorage(alias, {layout_.numel()}, plan_.dtype);
+    gather_ = groups_.shard->AllGather(source_, output, {.tag = options_.tag});
+  } else {
+    memory_ = Storage::Allocate(options_.compute_device, gathered_bytes());
+    const Tensor output = FromStorage(memory_, {layout_.numel()}, options_.param_dtype);
+    const bool from_secondary = groups_.reshard && secondary_.defined();
+    source_ = GatherSource();
+    if (shard_ranks_ == 1) {
+      CopyInto(output, source_);
+      return;
+    }
+    comm::Communicator& group = from_secondary ? *groups_.reshard : *groups_.shard;
+    gather_ = group.AllGather(source_, output, {.tag = options_.tag});
+  }
+  statistics_->CountGather(gathered_bytes());
+  gather_.OnComplete([statistics = statistics_, start = MonotonicNanoseconds()](const Error*) {
+    statistics->AddGatherNanoseconds(MonotonicNanoseconds() - start);
+  });
+}
+
+void FlatParameter::FinishGather() {
+  if (!gathering_) return;
+  gathering_ = false;
+  const int64_t start = MonotonicNanoseconds();
+  try {
+    gather_.Wait();
+  } catch (const Error& error) {
+    memory_ = nullptr;
+    Rethrow(error, "gathering the parameters");
+  }
+  statistics_->AddExposedGather(SecondsSince(start));
+  gather_ = {};
+  source_ = secondary_ = Tensor();
+  lent_->Attach(std::move(memory_));
+  resident_ = true;
+}
+
+void FlatParameter::Free(bool after_forward) {
+  if (gathering_) FinishGather();
+  if (!resident_) return;
+  if (shown_) Hide();
+  if (after_forward && groups_.reshard && shard_ranks_ > 1) {
+    const autograd::NoGradScope no_grad;
+    const int64_t numel = layout_.numel() / groups_.reshard->size();
+    const CategoryScope category(MemoryCategory::kCommunication);
+    const DeviceScope device(options_.compute_device);
+    const RefPtr<Storage> part = groups_.reshard->Allocate(numel * ItemSize(options_.param_dtype));
+    secondary_ = FromStorage(part, {numel}, options_.param_dtype);
+    CopyInto(secondary_, FromStorage(lent_, {numel}, options_.param_dtype,
+                                     numel * groups_.reshard->rank()));
+  }
+  lent_->Detach();
+  resident_ = false;
+}
+
+void FlatParameter::FreeIfChanged() {
+  if (shard_.storage()->version() != gathered_version_) Free(/*after_forward=*/false);
+}
+
+void FlatParameter::CheckShowsPiece(size_t i) const {
+  const auto& [name, parameter] = plan_.parameters[i];
+  if (parameter.impl().storage == shard_.storage() && parameter.dtype() == plan_.dtype &&
+      autograd::RequiresGrad(parameter) == plan_.trainable) {
+    return;
+  }
+  throw FailedPreconditionError(absl::StrCat(
+      "FullyShardedDataParallel: parameter ", name,
+      " was moved, converted, replaced, frozen or thawed after it was sharded (now ",
+      parameter.DebugString(), "); do that before, or make a new FullyShardedDataParallel"));
+}
+
+void FlatParameter::Show() {
+  if (shown_) return;
+  for (size_t i = 0; i < whole_.size(); ++i) CheckShowsPiece(i);
+  const std::vector<Tensor>& shows = on_host_.empty() ? whole_ : on_host_;
+  for (size_t i = 0; i < shows.size(); ++i) plan_.parameters[i].second.SetData(shows[i]);
+  shown_ = true;
+}
+
+void FlatParameter::Hide() {
+  if (!shown_) return;
+  for (size_t i = 0; i < whole_.size(); ++i) plan_.parameters[i].second.SetData(pieces_[i]);
+  on_host_.clear();
+  shown_ = false;
+}
+
+void FlatParameter::MoveWholeToHost() {
+  const autograd::NoGradScope no_grad;
+  on_host_.clear();
+  for (const Tensor& whole : whole_) on_host_.push_back(To(whole, kHost));
+}
+
+void FlatParameter::CheckUnchanged() const {
+  if (shard_.storage()->version() == gathered_version_) return;
+  throw FailedPreconditionError(absl::StrCat(
+      "FullyShardedDataParallel: parameters of unit \"", options_.unit,
+      "\" were changed between the forward pass and its backward; call Backward() before Step()"));
+}
+
+void FlatParameter::WriteBack() {
+  const autograd::NoGradScope no_grad;
+  for (size_t i = 0; i < whole_.size(); ++i) {
+    const FlatLayout::Piece piece = this->piece(i);
+    if (piece.numel() == 0 || full_) continue;  // full_: the shard is a part of what is shown
+    const Tensor part = Slice(Flatten(whole_[i]), 0, piece.begin, piece.end);
+    CopyInto(pieces_[i], To(To(part, plan_.dtype), shard_.device()));
+  }
+}
+
+// ---- Gradients ----
+
+void FlatParameter::BeginBackward() {
+  if (!plan_.trainable || in_backward_) return;
+  in_backward_ = true;
+  for (size_t i = 0; i < before_.size(); ++i) {
+    const Tensor& parameter = plan_.parameters[i].second;
+    before_[i] = autograd::Grad(parameter);
+    if (before_[i].defined()) autograd::SetGrad(parameter, {});
+  }
+}
+
+void FlatParameter::MakeSum() {
+  sum_ = FromStorage(pool_->Take(layout_.numel() * ItemSize(options_.reduce_dtype)),
+                     {layout_.numel()}, options_.reduce_dtype);
+}
+
+Tensor FlatParameter::SumView(size_t i) const {
+  return FromStorage(sum_.storage(), shapes_[i], options_.reduce_dtype, layout_.offset(i));
+}
+
+void FlatParameter::TakeGradient(size_t i) {
+  const Tensor& parameter = plan_.parameters[i].second;
+  const Tensor gradient = autograd::Grad(parameter);
+  if (!gradient.defined()) return;
+  if (!sum_.defined()) MakeSum();
+  const Tensor place = SumView(i);
+  if (in_sum_[i]) {
+    AddInPlace(place, To(gradient, options_.reduce_dtype));
+  } else {
+    CopyInto(place, gradient);
+  }
+  in_sum_[i] = true;
+  autograd::SetGrad(parameter, {});
+}
+
+void FlatParameter::DropSum() {
+  if (sum_.defined()) pool_->GiveBack(sum_.storage());
+  sum_ = Tensor();
+  in_sum_.assign(in_sum_.size(), false);
+}
+
+void FlatParameter::StartReduce() {
+  if (!sum_.defined()) MakeSum();
+  for (size_t i = 0; i < in_sum_.size(); ++i) {
+    if (!in_sum_[i]) ZeroInPlace(SumView(i));
+  }
+  const CategoryScope category(MemoryCategory::kGradient);
+  const GradientDivision& division = options_.division;
+  reducing_ = true;
+  statistics_->CountReduction(sum_.bytes());
+  if (shard_ranks_ == 1) {
+    reduced_ = Clone(sum_);
+    if (groups_.replicate) {
+      reduce_ = groups_.replicate->AllReduce(
+          reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+    } else if (division.factor != 1) {
+      MulInPlace(reduced_, division.factor);
+    }
+    reduce_.OnComplete([](const Error*) {});
+    return;
+  }
+  reduced_ = Empty({layout_.shard_numel()},
+                   {.dtype = options_.reduce_dtype, .device = options_.compute_device});
+  reduce_ = groups_.shard->ReduceScatter(
+      sum_, reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+  if (groups_.replicate) {
+    // Issued in the order in which the first halves end, which is the same on all ranks.
+    replicate_ = std::make_shared<comm::Work>();
+    reduce_ = reduce_.Then([work = replicate_, group = groups_.replicate, reduced = reduced_,
+                            op = division.replicate_op, tag = options_.tag] {
+      *work = group->AllReduce(reduced, {.op = op, .tag = tag});
+      work->OnComplete([](const Error*) {});
+    });
+  }
+  reduce_.OnComplete([](const Error*) {});  // asks for it: it runs beside what is computed
+}
+
+void FlatParameter::FinishReduce() {
+  if (!reducing_) return;
+  const int64_t start = MonotonicNanoseconds();
+  reducing_ = false;
+  try {
+    reduce_.Wait();
+    if (replicate_) replicate_->Wait();
+  } catch (const Error& error) {
+    Rethrow(error, "reducing the gradients");
+  }
+  statistics_->AddExposedReduce(SecondsSince(start));
+  reduce_ = {};
+  replicate_ = nullptr;
+  pool_->GiveBack(sum_.storage());
+  sum_ = Tensor();
+  const CategoryScope category(MemoryCategory::kGradient);
+  reduced_ = To(reduced_, plan_.dtype);
+  if (options_.division.after != 1) MulInPlace(reduced_, options_.division.after);
+  if (options_.offload) reduced_ = To(reduced_, kHost, {.non_blocking = true});
+}
+
+Tensor FlatParameter::PieceView(const Tensor& flat, size_t i) const {
+  const FlatLayout::Piece piece = this->piece(i);
+  return FromStorage(flat.storage(), {piece.numel()}, flat.dtype(), flat.offset() + piece.offset);
+}
+
+void FlatParameter::EndBackward(const std::vector<bool>& used) {
+  if (!in_backward_) return;
+  in_backward_ = false;
+  Hide();
+  for (size_t i = 0; i < before_.size(); ++i) {
+    const Tensor& parameter = plan_.parameters[i].second;
+    Tensor gradient = std::exchange(before_[i], Tensor());
+    if (reduced_.defined() && used[i]) {
+      const Tensor piece = PieceView(reduced_, i);
+      if (gradient.defined()) {
+        AddInPlace(gradient, piece);
+      } else {
+        gradient = piece;
+      }
+    }
+    autograd::SetGrad(parameter, gradient);
+  }
+  if (reduced_.defined()) in_sum_.assign(in_sum_.size(), false);
+  reduced_ = Tensor();
+}
+
+void FlatParameter::AbandonBackward() {
+  reducing_ = false;
+  reduce_ = {};
+  replicate_ = nullptr;
+  reduced_ = Tensor();
+  // Peers may still read it: it does not go back to the pool.
+  sum_ = Tensor();
+  in_sum_.assign(in_sum_.size(), false);
+  EndBackward(in_sum_);
+}
+
+// ---- Pieces ----
+
+Tensor FlatParameter::AssemblePieces(DType dtype,
+                                     absl::FunctionRef<Tensor(size_t i)> piece_of) const {
+  const autograd::NoGradScope no_grad;
+  const Tensor flat =
+      Zeros({layout_.shard_numel()}, {.dtype = dtype, .device = options_.compute_device});
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    const Tensor piece = piece_of(i);
+    if (!piece.defined() || piece.numel() == 0) continue;
+    CopyInto(PieceView(flat, i), To(piece, options_.compute_device));
+  }
+  return flat;
+}
+
+Tensor FlatParameter::GatherShards(const Tensor& shard, bool first_only) const {
+  if (shard_ranks_ == 1) return shard;
+  Tensor whole;
+  if (!first_only || shard_rank_ == 0) {
+    whole = Empty({layout_.numel()}, {.dtype = shard.dtype(), .device = shard.device()});
+  }
+  try {
+    if (first_only) {
+      groups_.shard->Gather(shard, whole).Wait();
+    } else {
+      groups_.shard->AllGather(shard, whole, {.tag = options_.tag}).Wait();
+    }
+  } catch (const Error& error) {
+    Rethrow(error, "gathering the parts");
+  }
+  return whole;
+}
+
+}  // namespace lockstep::strategies

@@ -1,0 +1,186 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// FlatParameter: the parameters of a unit as one, of which this rank keeps a part.
+//
+// The module's own tensors stay the same objects and show one of two things:
+//
+//   hidden (outside of forward and backward)   shown (inside)
+//   weight: [pieces of this rank] of the shard  weight: [out, in] in the gathered memory
+//
+// so that optimizers built on them update this rank's part, and modules and saved tensors use the
+// whole. A rank that has nothing of a parameter sees a tensor of no elements.
+//
+// The gathered memory comes and goes behind one lent Storage (tensor/storage.h) that graphs may
+// keep: contents and version are the same each time.
+#ifndef LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FLAT_PARAMETER_H_
+#define LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FLAT_PARAMETER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/buffer_pool.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/flat_layout.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/gradient_division.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharding_statistics.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/unit_plan.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/named_tensors.h"
+#include "lockstep/tensor/storage.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::strategies {
+
+// The ranks that share parameters, and those that have the same part.
+struct ShardingGroups {
+  std::shared_ptr<comm::Communicator> world;
+  std::shared_ptr<comm::Communicator> shard;      // null: this rank alone
+  std::shared_ptr<comm::Communicator> replicate;  // null: this rank alone
+  std::shared_ptr<comm::Communicator> reshard;    // null: no secondary partition
+};
+
+struct FlatParameterOptions {
+  std::string unit;  // for errors
+  Device compute_device;
+  bool offload = false;  // the shard lives on the host device
+  DType param_dtype = DType::kFloat32;
+  DType reduce_dtype = DType::kFloat32;
+  // The shard is a part of the gathered memory, which stays.
+  bool keeps_full = false;
+  int64_t tag = 0;  // tells this one's collectives from the others'
+  GradientDivision division = {};
+};
+
+// One thread at a time.
+class FlatParameter {
+ public:
+  // Takes the parameters' values over, one parameter at a time: `value_of` gives a parameter's
+  // elements, the same on all ranks. They are hidden then.
+  FlatParameter(FlatPlan plan, const FlatParameterOptions& options, const ShardingGroups& groups,
+                std::shared_ptr<BufferPool> pool,
+                std::shared_ptr<ShardingStatistics> statistics,
+                absl::FunctionRef<Tensor(const Tensor& parameter)> value_of);
+  // The parameters keep this rank's pieces.
+  ~FlatParameter();
+  FlatParameter(const FlatParameter&) = delete;
+  FlatParameter& operator=(const FlatParameter&) = delete;
+
+  // ---- The whole ----
+  // Begins to gather, unless that is under way or done.
+  void StartGather();
+  // Completes it. Throws the group's error, naming the unit.
+  void FinishGather();
+  bool gathering() const { return gathering_; }
+  bool resident() const { return resident_; }
+  // Lets the gathered memory go. `after_forward`: a secondary partition keeps its part until the
+  // next gather.
+  void Free(bool after_forward);
+  // The same, if this rank's part has been written since it was gathered.
+  void FreeIfChanged();
+  // REQUIRES resident().
+  void Show();
+  void Hide();
+  bool shown() const { return shown_; }
+  // Throws FailedPrecondition when this rank's part has been written since it was gathered.
+  void CheckUnchanged() const;
+  // What Show() shows until Hide(): a copy on the host device. REQUIRES resident().
+  void MoveWholeToHost();
+  // Copies this rank's part of what is shown into the shard (SummonFullParams with writeback).
+  void WriteBack();
+
+  // ---- Gradients (trainable ones) ----
+  // Between BeginBackward and EndBackward the parameters' Grad() is what this backward adds; what
+  // was there before is kept aside.
+  void BeginBackward();
+  // Puts Grad() of parameter `i` into the unsharded sum.
+  void TakeGradient(size_t i);
+  // Whether there is anything in the sum.
+  bool has_sum() const { return sum_.defined(); }
+  const std::vector<bool>& in_sum() const { return in_sum_; }
+  void DropSum();
+  // Reduces the sum; what is missing, or all of it, counts as zeros.
+  void StartReduce();
+  void FinishReduce();
+  bool reducing() const { return reducing_; }
+  // Restores Grad(), and adds the reduced pieces of those that any rank `used`.
+  void EndBackward(const std::vector<bool>& used);
+  // Restores Grad() as it was before the backward.
+  void AbandonBackward();
+
+  // ---- Pieces ----
+  // A tensor over this rank's shard with `piece_of(i)` (undefined: zeros) in the places of the
+  // parameters' pieces; row-major, in `dtype`, on the compute device.
+  Tensor AssemblePieces(DType dtype, absl::FunctionRef<Tensor(size_t i)> piece_of) const;
+
+  // The parts of all ranks that share, which each give theirs (as AssemblePieces() makes it), on
+  // every one of them or on the first only (undefined elsewhere).
+  Tensor GatherShards(const Tensor& shard, bool first_only) const;
+
+  const NamedTensors& parameters() const { return plan_.parameters; }
+  const Shape& full_shape(size_t i) const { return shapes_[i]; }
+  bool trainable() const { return plan_.trainable; }
+  const FlatLayout& layout() const { return layout_; }
+  FlatLayout::Piece piece(size_t i) const { return layout_.PieceOf(i, shard_rank_); }
+  DType dtype() const { return plan_.dtype; }
+  const FlatParameterOptions& options() const { return options_; }
+  const ShardingGroups& groups() const { return groups_; }
+  int64_t gathered_bytes() const { return layout_.numel() * ItemSize(options_.param_dtype); }
+
+ private:
+  void MakeMemory();
+  void MakeSum();
+  void TakeValue(size_t i, absl::FunctionRef<Tensor(const Tensor&)> value_of);
+  Tensor PieceView(const Tensor& flat, size_t i) const;
+  Tensor SumView(size_t i) const;
+  // This rank's part in param_dtype on the compute device.
+  Tensor GatherSource();
+  void CheckShowsPiece(size_t i) const;
+  [[noreturn]] void Rethrow(const Error& error, const char* doing) const;
+
+  const FlatPlan plan_;
+  const FlatParameterOptions options_;
+  const ShardingGroups groups_;
+  const std::shared_ptr<BufferPool> pool_;
+  const std::shared_ptr<ShardingStatistics> statistics_;
+  const int shard_ranks_;
+  const int shard_rank_;
+  std::vector<Shape> shapes_;
+  const FlatLayout layout_;
+
+  Tensor shard_;               // [shard_numel], dtype
+  RefPtr<Storage> full_;       // keeps_full: the gathered memory, which holds shard_
+  RefPtr<Storage> lent_;       // what the shown parameters are views of
+  std::vector<Tensor> whole_;  // the shown views
+  std::vector<Tensor> pieces_;  // the hidden ones
+  std::vector<Tensor> on_host_;  // shown instead of whole_ where not empty
+
+  bool gathering_ = false;
+  bool resident_ = false;
+  bool shown_ = false;
+  comm::Work gather_;
+  Tensor source_;              // of the gather under way
+  RefPtr<Storage> memory_;     // gathered into; null with keeps_full
+  Tensor secondary_;           // [numel / reshard ranks]: this rank's part after forward
+  int64_t gathered_version_ = 0;
+
+  std::vector<Tensor> before_;  // Grad() of before the backward
+  bool in_backward_ = false;
+  Tensor sum_;                  // [numel], reduce_dtype
+  std::vector<bool> in_sum_;
+  comm::Work reduce_;
+  bool reducing_ = false;
+  // The second half of a hybrid's reduction, issued when the first is complete.
+  std::shared_ptr<comm::Work> replicate_;
+  Tensor reduced_;              // [shard_numel]
+};
+
+}  // namespace lockstep::strategies
+
+#endif  // LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FLAT_PARAMETER_H_

@@ -1,0 +1,243 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// All elements of sharded parameters, and of what optimizers keep with them.
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/base/error.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/ops/creation.h"
+#include "lockstep/tensor/ops/elementwise.h"
+#include "lockstep/tensor/ops/views.h"
+#include "lockstep/tensor/shape.h"
+
+namespace lockstep::strategies {
+namespace {
+
+constexpr char kName[] = "FullyShardedDataParallel";
+
+// "<parameter>.<kind>" of an optimizer's state.
+std::pair<std::string, std::string> SplitStateName(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return {name.substr(0, dot), name.substr(dot + 1)};
+}
+
+// Elements [begin, end) of `whole`, on `device`.
+Tensor PieceOfWhole(const Tensor& whole, const FlatLayout::Piece& piece) {
+  return Slice(Reshape(whole, {whole.numel()}), 0, piece.begin, piece.end);
+}
+
+}  // namespace
+
+// ---- Summon ----
+
+FullyShardedDataParallel::SummonFullParameters::SummonFullParameters(
+    FullyShardedDataParallel& fsdp)
+    : SummonFullParameters(fsdp, SummonOptions()) {}
+
+FullyShardedDataParallel::SummonFullParameters::SummonFullParameters(FullyShardedDataParallel& fsdp,
+                                                                     const SummonOptions& options)
+    : runtime_(fsdp.runtime_), options_(options) {
+  if (options.writeback && (options.rank0_only || options.offload_to_cpu)) {
+    throw InvalidArgumentError(absl::StrCat(
+        kName, ": SummonFullParameters: writeback does not go with ",
+        options.rank0_only ? "rank0_only" : "offload_to_cpu", "; give writeback = false"));
+  }
+  runtime_->CheckIdle("SummonFullParameters");
+  shows_ = !options.rank0_only || fsdp.groups_.world->rank() == 0;
+  for (size_t unit = 0; unit < runtime_->units().size(); ++unit) {
+    runtime_->Unshard(unit);
+    for (const auto& flat : runtime_->units()[unit].flats) {
+      if (options.offload_to_cpu && shows_) flat->MoveWholeToHost();
+    }
+    if (!shows_ || options.offload_to_cpu) runtime_->Reshard(unit);
+    if (!shows_) continue;
+    for (const auto& flat : runtime_->units()[unit].flats) flat->Show();
+  }
+}
+
+FullyShardedDataParallel::SummonFullParameters::~SummonFullParameters() {
+  for (size_t unit = 0; unit < runtime_->units().size(); ++unit) {
+    for (const auto& flat : runtime_->units()[unit].flats) {
+      if (options_.writeback) flat->WriteBack();
+      flat->Hide();
+    }
+    runtime_->Reshard(unit);
+  }
+}
+
+// ---- Visits ----
+
+void FullyShardedDataParallel::VisitFullParameters(
+    const std::function<void(const std::string&, const Tensor&)>& visit, bool rank0_only) {
+  std::map<std::string, Tensor> parameters;
+  for (const auto& piece : Pieces()) parameters[piece.name] = piece.tensor;
+  VisitFull(
+      std::nullopt, [&](const std::string& name) { return parameters.at(name); }, visit,
+      rank0_only);
+}
+
+void FullyShardedDataParallel::VisitFull(
+    std::optional<DType> dtype, const std::function<Tensor(const std::string&)>& piece_of,
+    const std::function<void(const std::string&, const Tensor&)>& visit, bool rank0_only) {
+  runtime_->CheckIdle("VisitFull");
+  const autograd::NoGradScope no_grad;
+  const bool visits = !rank0_only || groups_.world->rank() == 0;
+  for (const auto& unit : runtime_->units()) {
+    for (const auto& flat : unit.flats) {
+      std::vector<Tensor> pieces;
+      bool any = false;
+      for (const auto& [name, parameter] : flat->parameters()) {
+        pieces.push_back(piece_of(name));
+        any = any || pieces.back().defined();
+      }
+      if (!any) continue;
+      const CategoryScope category(MemoryCategory::kCommunication);
+      const Tensor shard = flat->AssemblePieces(dtype.value_or(flat->dtype()),
+                                                [&](size_t i) { return pieces[i]; });
+      const Tensor whole = flat->GatherShards(shard, /*first_only=*/rank0_only);
+      if (!visits) continue;
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        if (!pieces[i].defined()) continue;
+        visit(flat->parameters()[i].first,
+              FromStorage(whole.storage(), flat->full_shape(i), whole.dtype(),
+                          flat->layout().offset(i)));
+      }
+    }
+  }
+}
+
+// ---- Model state ----
+
+NamedTensors FullyShardedDataParallel::FullStateDict(bool rank0_only) {
+  const autograd::NoGradScope no_grad;
+  const CategoryScope category(MemoryCategory::kOther);
+  std::map<std::string, Tensor> whole;
+  VisitFullParameters(
+      [&](const std::string& name, const Tensor& value) { whole[name] = Clone(To(value, kHost)); },
+      rank0_only);
+  NamedTensors state;
+  if (rank0_only && groups_.world->rank() != 0) return state;
+  std::map<const TensorImpl*, std::string> first_name;
+  for (const auto& piece : Pieces()) first_name[&piece.tensor.impl()] = piece.name;
+  for (const auto& [name, tensor] : module_->StateTensors()) {
+    const auto sharded = first_name.find(&tensor.impl());
+    state.Insert(name, sharded != first_name.end() ? whole.at(sharded->second)
+                                                   : Clone(To(tensor, kHost)));
+  }
+  return state;
+}
+
+void FullyShardedDataParallel::LoadFullStateDict(const NamedTensors& state) {
+  runtime_->CheckIdle("LoadFullStateDict");
+  const autograd::NoGradScope no_grad;
+  std::map<const TensorImpl*, Shape> shapes;
+  for (const auto& piece : Pieces()) shapes[&piece.tensor.impl()] = piece.shape;
+  std::vector<std::string> wrong;
+  const NamedTensors own = module_->StateTensors();
+  for (const auto& [name, tensor] : own) {
+    const Tensor* given = state.Find(name);
+    const auto sharded = shapes.find(&tensor.impl());
+    const Shape& wanted = sharded != shapes.end() ? sharded->second : tensor.shape();
+    if (given == nullptr) {
+      wrong.push_back(absl::StrCat(name, " is missing"));
+    } else if (given->shape() != wanted) {
+      wrong.push_back(absl::StrCat(name, " is ", given->DebugString(), " and not of shape ",
+                                   ToString(wanted)));
+    }
+  }
+  for (const auto& [name, tensor] : state) {
+    if (!own.Contains(name)) wrong.push_back(absl::StrCat(name, " is not in the module"));
+  }
+  if (!wrong.empty()) {
+    throw InvalidArgumentError(absl::StrCat(kName, ": LoadFullStateDict: the state does not fit:\n  ",
+                                            absl::StrJoin(wrong, "\n  ")));
+  }
+  for (const auto& unit : runtime_->units()) {
+    for (const auto& flat : unit.flats) {
+      for (size_t i = 0; i < flat->parameters().size(); ++i) {
+        const auto& [name, parameter] = flat->parameters()[i];
+        if (flat->piece(i).numel() == 0) continue;
+        const Tensor part = PieceOfWhole(state.At(name), flat->piece(i));
+        CopyInto(parameter, To(To(part, flat->dtype()), parameter.device()));
+      }
+    }
+  }
+  for (const auto& [name, tensor] : own) {
+    if (shapes.count(&tensor.impl()) > 0) continue;
+    CopyInto(tensor, To(To(state.At(name), tensor.dtype()), tensor.device()));
+  }
+}
+
+// ---- Optimizer state ----
+
+optim::OptimizerState FullyShardedDataParallel::FullOptimizerState(
+    const optim::Optimizer& optimizer, bool rank0_only) {
+  const optim::OptimizerState mine = optimizer.SaveState();
+  optim::OptimizerState full;
+  std::set<std::string> sharded;
+  for (const auto& piece : Pieces()) sharded.insert(piece.name);
+  std::map<std::string, DType> kinds;
+  const bool collects = !rank0_only || groups_.world->rank() == 0;
+  for (const auto& [name, tensor] : mine.tensors) {
+    const auto [parameter, kind] = SplitStateName(name);
+    if (sharded.count(parameter) > 0) {
+      kinds.emplace(kind, tensor.dtype());
+    } else if (collects) {
+      full.tensors.Insert(name, Clone(To(tensor, kHost)));
+    }
+  }
+  for (const auto& [kind, dtype] : kinds) {
+    VisitFull(
+        dtype,
+        [&](const std::string& name) {
+          const Tensor* tensor = mine.tensors.Find(absl::StrCat(name, ".", kind));
+          return tensor == nullptr ? Tensor() : *tensor;
+        },
+        [&](const std::string& name, const Tensor& value) {
+          full.tensors.Insert(absl::StrCat(name, ".", kind), Clone(To(value, kHost)));
+        },
+        rank0_only);
+  }
+  if (collects) full.numbers = mine.numbers;
+  return full;
+}
+
+void FullyShardedDataParallel::LoadFullOptimizerState(optim::Optimizer& optimizer,
+                                                      const optim::OptimizerState& state) {
+  const autograd::NoGradScope no_grad;
+  std::map<std::string, std::pair<const FlatParameter*, size_t>> places;
+  for (const auto& unit : runtime_->units()) {
+    for (const auto& flat : unit.flats) {
+      for (size_t i = 0; i < flat->parameters().size(); ++i) {
+        places[flat->parameters()[i].first] = {flat.get(), i};
+      }
+    }
+  }
+  optim::OptimizerState pieces;
+  pieces.numbers = state.numbers;
+  for (const auto& [name, tensor] : state.tensors) {
+    const auto place = places.find(SplitStateName(name).first);
+    if (place == places.end()) {
+      pieces.tensors.Insert(name, tensor);
+      continue;
+    }
+    const auto [flat, i] = place->second;
+    if (tensor.shape() != flat->full_shape(i)) {
+      throw InvalidArgumentError(absl::StrCat(kName, ": LoadFullOptimizerState: ", name, " is ",
+                                              tensor.DebugString(), " and not of shape ",
+                                              ToString(flat->full_shape(i))));
+    }
+    const Tensor part = PieceOfWhole(tensor, flat->piece(i));
+    pieces.tensors.Insert(name, To(part, flat->parameters()[i].second.device()));
+  }
+  optimizer.LoadState(pieces);
+}
+
+}  // namespace lockstep::strategies

@@ -1,0 +1,182 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// FullyShardedDataParallel: data parallelism in which each rank keeps a part of the parameters,
+// gradients and optimizer state, and gathers the parameters of a unit while it computes.
+//
+//   auto model = std::make_shared<models::Gpt2>(config);
+//   strategies::FullyShardedDataParallel fsdp(
+//       model, world, {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()});
+//   optim::AdamW optimizer(model->NamedParameters());         // after sharding
+//   for (...) {
+//     optimizer.ZeroGrad();
+//     autograd::Backward(model->Loss(ids, targets));          // this rank's rows
+//     fsdp.ClipGradNorm(1.0);
+//     optimizer.Step();
+//   }
+//
+// The module's parameters stay the same tensors under the same names. Outside of forward and
+// backward each shows this rank's elements, in one dimension (perhaps none); Grad() and optimizer
+// state have that shape. Inside of a unit's call they have the module's shapes. Elementwise
+// optimizers only, made after this object.
+//
+// Gradients are averages over all ranks, as with DistributedDataParallel; two backwards without
+// ZeroGrad() between them add up. A parameter that no rank's backward reaches keeps its gradient
+// untouched; one that some reach gets their sum divided by the number of all ranks.
+//
+// Sources: Zhao et al. 2023, "PyTorch FSDP"; Rajbhandari et al. 2020, "ZeRO".
+#ifndef LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FULLY_SHARDED_DATA_PARALLEL_H_
+#define LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FULLY_SHARDED_DATA_PARALLEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/device_mesh.h"
+#include "lockstep/nn/hooks.h"
+#include "lockstep/nn/module.h"
+#include "lockstep/nn/optim/clip.h"
+#include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/options.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharding_runtime.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharding_statistics.h"
+#include "lockstep/tensor/named_tensors.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::strategies {
+
+// One forward and one backward at a time. Destroy it while the module is not in use; the parameters
+// keep this rank's elements.
+class FullyShardedDataParallel {
+ public:
+  // Every rank of `group` calls it. Throws InvalidArgument (null, nothing to shard, ranks that
+  // differ, unknown ignored names, parameters on devices that the group cannot reach),
+  // AlreadyExists (a gradient is averaged by another strategy), Unimplemented (options that exclude
+  // each other) and what the group throws.
+  FullyShardedDataParallel(std::shared_ptr<nn::Module> module,
+                           std::shared_ptr<comm::Communicator> group,
+                           const FullyShardedDataParallelOptions& options = {});
+  // For the hybrid strategies, over a mesh with the dimensions "replicate" and "shard"; the others
+  // take one with "shard" alone.
+  FullyShardedDataParallel(std::shared_ptr<nn::Module> module, const comm::DeviceMesh& mesh,
+                           const FullyShardedDataParallelOptions& options);
+  ~FullyShardedDataParallel();
+  FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
+  FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
+
+  // Scope for accumulation: backwards inside add to unsharded sums on this rank (as many bytes as
+  // the parameters, in reduce_dtype) and reduce nothing; the next one outside reduces the sum. All
+  // ranks enter it for the same backwards. Grad() shows nothing of these sums.
+  class NoSync {
+   public:
+    explicit NoSync(FullyShardedDataParallel& fsdp);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    std::shared_ptr<ShardingRuntime> runtime_;
+  };
+  // Forgets what backwards under NoSync have added up.
+  void DropAccumulated();
+
+  // Clips by the norm over all elements of all ranks' gradients, each counted once, and returns it:
+  // the same on every rank, which all call it. Over `parameters` that are not sharded too (ignored
+  // ones). Throws as optim::ClipGradNorm does.
+  Tensor ClipGradNorm(double max_norm, const optim::ClipGradNormOptions& options = {});
+
+  // Calls `method` as the forward pass of `module` (a unit's) is called: with its parameters
+  // gathered, and with backward told. For functions of a module other than operator():
+  //   Tensor y = fsdp.CallMethod(*encoder, {x}, [&](TensorSpan in) -> TensorList {
+  //     return {encoder->Embed(in[0])};
+  //   })[0];
+  // Throws InvalidArgument for a module that is no unit, naming those that are.
+  TensorList CallMethod(nn::Module& module, TensorList inputs, const nn::ForwardFunction& method);
+
+  // Gathers a unit's parameters ahead, and lets them go. All ranks call them alike.
+  void Unshard(nn::Module& module);
+  void Reshard(nn::Module& module);
+
+  struct SummonOptions {
+    bool writeback = true;    // what is written to them is kept
+    bool rank0_only = false;  // others see their parts; not with writeback
+    bool offload_to_cpu = false;  // on the host device; not with writeback
+  };
+  // Scope in which the parameters have the module's shapes and all values. Outside of forward and
+  // backward; every rank enters and leaves it. Optimizers do not step inside. Throws
+  // FailedPrecondition, InvalidArgument for options that exclude each other.
+  class SummonFullParameters {
+   public:
+    explicit SummonFullParameters(FullyShardedDataParallel& fsdp);
+    SummonFullParameters(FullyShardedDataParallel& fsdp, const SummonOptions& options);
+    ~SummonFullParameters();
+    SummonFullParameters(const SummonFullParameters&) = delete;
+    SummonFullParameters& operator=(const SummonFullParameters&) = delete;
+
+   private:
+    std::shared_ptr<ShardingRuntime> runtime_;
+    SummonOptions options_;
+    bool shows_ = false;
+  };
+
+  // Calls `visit` with each sharded parameter's name and all its elements, in the dtype it is
+  // stored in, unit by unit: one unit's memory more than there is. On every rank, or on rank 0
+  // only (the others take part). Names come in the order of the units.
+  void VisitFullParameters(const std::function<void(const std::string&, const Tensor&)>& visit,
+                           bool rank0_only = false);
+  // The same for what `piece_of` says this rank has for a parameter: optimizer state, an average.
+  // Undefined, on all ranks alike: the parameter is left out. In `dtype`, or as parameters are
+  // stored.
+  void VisitFull(std::optional<DType> dtype, const std::function<Tensor(const std::string& name)>& piece_of,
+                 const std::function<void(const std::string&, const Tensor&)>& visit,
+                 bool rank0_only = false);
+
+  // Parameters and buffers as an unsharded module's StateDict(), on the host device; on rank 0 only
+  // with `rank0_only` (empty elsewhere). Every rank calls it.
+  NamedTensors FullStateDict(bool rank0_only = true);
+  // Takes this rank's elements from `state`, which has all of it: the same on every rank, each
+  // tensor read once (NamedTensors, or a file). Every name must be there, in the right shape; else
+  // InvalidArgument, and nothing has changed.
+  void LoadFullStateDict(const NamedTensors& state);
+
+  // An optimizer's state as that of an unsharded model, on the host device, and back. As above.
+  optim::OptimizerState FullOptimizerState(const optim::Optimizer& optimizer,
+                                           bool rank0_only = true);
+  void LoadFullOptimizerState(optim::Optimizer& optimizer, const optim::OptimizerState& state);
+
+  // What this rank has of each sharded parameter.
+  struct Piece {
+    std::string name;
+    Shape shape;        // of the whole
+    int64_t begin = 0;  // elements [begin, end), row-major
+    int64_t end = 0;
+    Tensor tensor;      // [end - begin]
+  };
+  std::vector<Piece> Pieces() const;
+
+  const std::shared_ptr<nn::Module>& module() const { return module_; }
+  const ShardingGroups& groups() const { return groups_; }
+  // Paths of the units, the root's "" first.
+  std::vector<std::string> unit_names() const;
+  // Units in the order in which the last training iteration called them.
+  std::vector<std::string> execution_order() const;
+  ShardingTotals statistics() const { return runtime_->statistics()->totals(); }
+  void ResetStatistics() { runtime_->statistics()->Reset(); }
+
+ private:
+  void Shard(const FullyShardedDataParallelOptions& options);
+  size_t UnitOf(const char* call, const nn::Module& module) const;
+
+  std::shared_ptr<nn::Module> module_;
+  ShardingGroups groups_;
+  std::vector<std::string> ignored_;
+  std::shared_ptr<ShardingRuntime> runtime_;
+};
+
+}  // namespace lockstep::strategies
+
+#endif  // LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FULLY_SHARDED_DATA_PARALLEL_H_
