@@ -28,22 +28,6 @@ std::string CallName(const OpCall& call) {
   return absl::StrCat(GetOpInfo(call.op).name, call.in_place ? " in place" : "");
 }
 
-// Whether a change of the version of inputs[index] comes with the call.
-bool Writes(const OpInfo& info, const OpCall& call, size_t index) {
-  if (call.in_place && index == 0) return true;
-  if (info.mutates == 0) return false;
-  if (!info.has_lists) return (info.mutates >> index & 1) != 0;
-  size_t lists = 0;
-  for (const OpInfo::Input& input : info.inputs) lists += input.list;
-  const size_t length = (call.inputs.size() - (info.inputs.size() - lists)) / lists;
-  size_t end = 0;
-  for (size_t group = 0; group < info.inputs.size(); ++group) {
-    end += info.inputs[group].list ? length : 1;
-    if (index < end) return (info.mutates >> group & 1) != 0;
-  }
-  return false;
-}
-
 [[noreturn]] void ThrowInference(const OpCall& call, size_t index) {
   throw FailedPreconditionError(absl::StrCat(
       CallName(call), ": input ", index, " (", call.inputs[index].DebugString(),
@@ -93,7 +77,8 @@ void CheckRecordedWrite(const OpCall& call, const Tensor& target) {
 // Non-differentiable ops that write (optimizer steps) change leaves outside of any history.
 void CheckUnrecordedWrites(const OpInfo& info, const OpCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (!call.inputs[i].defined() || !Writes(info, call, i) || !WantsGradient(call.inputs[i])) {
+    if (!call.inputs[i].defined() || !WritesInput(info, call, i) ||
+        !WantsGradient(call.inputs[i])) {
       continue;
     }
     throw FailedPreconditionError(absl::StrCat(

@@ -48,8 +48,10 @@ Edge EdgeOf(const Tensor& tensor) {
 
 Tensor Alias(const Tensor& tensor) {
   const TensorImpl& impl = tensor.impl();
-  return Tensor(MakeRef<TensorImpl>(impl.storage, impl.shape, impl.strides, impl.offset, impl.dtype,
-                                    impl.device));
+  Tensor alias(MakeRef<TensorImpl>(impl.storage, impl.shape, impl.strides, impl.offset, impl.dtype,
+                                   impl.device));
+  if (impl.meta_origin) alias.impl().meta_origin = impl.meta_origin;
+  return alias;
 }
 
 Tensor AliasWithHistory(const Tensor& tensor, const Edge& edge) {

@@ -70,8 +70,10 @@ inline SpecList InferWith(const OpInfo& info, const OpCall& call, Device device)
 
 Tensor MakeView(const Tensor& source, const TensorSpec& spec) {
   const TensorImpl& impl = source.impl();
-  return Tensor(MakeRef<TensorImpl>(impl.storage, spec.shape, spec.strides, spec.offset, spec.dtype,
-                                    impl.device));
+  Tensor view(MakeRef<TensorImpl>(impl.storage, spec.shape, spec.strides, spec.offset, spec.dtype,
+                                  impl.device));
+  if (impl.meta_origin) view.impl().meta_origin = impl.meta_origin;
+  return view;
 }
 
 Tensor AllocateOutput(TensorSpec& spec) {
@@ -157,20 +159,27 @@ void CopyClobbered(const OpCall& call, size_t written, TensorList& copies) {
   }
 }
 
-void BumpMutated(const OpInfo& info, TensorSpan inputs) {
-  if (info.mutates == 0) return;
-  size_t lists = 0;
-  for (const OpInfo::Input& input : info.inputs) lists += input.list;
-  const size_t fixed = info.inputs.size() - lists;
-  const size_t length = lists == 0 ? 0 : (inputs.size() - fixed) / lists;
-  size_t position = 0;
-  for (size_t group = 0; group < info.inputs.size(); ++group) {
-    const size_t end = position + (info.inputs[group].list ? length : 1);
-    for (; position < end; ++position) {
-      if ((info.mutates >> group & 1) == 0 || !inputs[position].defined()) continue;
-      if (const auto& storage = inputs[position].impl().storage) storage->BumpVersion();
-    }
+// Calls fn on the tensors that `call` writes.
+template <typename Fn>
+void ForEachWritten(const OpInfo& info, const OpCall& call, Fn fn) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].defined() && WritesInput(info, call, i)) fn(call.inputs[i].impl());
   }
+}
+
+void BumpWritten(const OpInfo& info, const OpCall& call) {
+  ForEachWritten(info, call, [](TensorImpl& impl) {
+    if (impl.storage) impl.storage->BumpVersion();
+  });
+}
+
+// Without bytes there is nothing to run, but a history to keep.
+void NoteMetaCall(const OpInfo& info, const OpCall& call, const TensorList& outputs,
+                  MetaRecorder* recorder) {
+  if (recorder != nullptr) return recorder->OnOp(call, outputs);
+  ForEachWritten(info, call, [](TensorImpl& impl) {
+    if (impl.meta_origin) impl.meta_origin->OnUnrecordedWrite();
+  });
 }
 
 Kernel KernelFor(const OpInfo& info, OpId op, Device device) {
@@ -243,7 +252,10 @@ TensorList RunKernel(const OpCall& call) {
   } else {
     for (TensorSpec& spec : specs) outputs.push_back(AllocateOutput(spec));  // takes the shapes
   }
-  if (meta) return outputs;
+  if (meta) {
+    NoteMetaCall(info, call, outputs, thread.meta_recorder.get());
+    return outputs;
+  }
 
   const Device runs_on = call.inputs.empty() && !specs.empty() ? specs[0].device : device;
   const Kernel kernel = KernelFor(info, call.op, runs_on);
@@ -251,8 +263,7 @@ TensorList RunKernel(const OpCall& call) {
   span.Start();
   kernel(context, inputs, absl::MakeSpan(outputs), call.scalars, call.attributes);
   span.End();
-  if (call.in_place) outputs[0].impl().storage->BumpVersion();
-  if (writes) BumpMutated(info, call.inputs);
+  if (writes) BumpWritten(info, call);
   return outputs;
 }
 

@@ -123,6 +123,21 @@ const OpInfo& GetOpInfo(OpId op) {
   throw OutOfRangeError(absl::StrCat("GetOpInfo: no op ", index, "; there are ", OpCount()));
 }
 
+bool WritesInput(const OpInfo& info, const OpCall& call, size_t index) {
+  if (call.in_place && index == 0) return true;
+  if (info.mutates == 0) return false;
+  if (!info.has_lists) return (info.mutates >> index & 1) != 0;
+  size_t lists = 0;
+  for (const OpInfo::Input& input : info.inputs) lists += input.list;
+  const size_t length = (call.inputs.size() - (info.inputs.size() - lists)) / lists;
+  size_t end = 0;
+  for (size_t group = 0; group < info.inputs.size(); ++group) {
+    end += info.inputs[group].list ? length : 1;
+    if (index < end) return (info.mutates >> group & 1) != 0;
+  }
+  return false;
+}
+
 OpId FindOp(absl::string_view name) {
   OpTable& table = Table();
   std::lock_guard<std::mutex> lock(table.mutex);

@@ -109,6 +109,9 @@ struct OpInfo {
 // Parses "x, weight?, grads*" into info.inputs. For makers of OpInfo.
 std::vector<OpInfo::Input> ParseInputs(absl::string_view text);
 
+// Whether `call`, of the row `info`, writes into its input `index`.
+bool WritesInput(const OpInfo& info, const OpCall& call, size_t index);
+
 // Adds an op of another program; unknown to the compiler means opaque. Thread-safe. Throws
 // AlreadyExists for a name in use, InvalidArgument for an incomplete row, ResourceExhausted when
 // there are kMaximumOpCount.

@@ -60,7 +60,8 @@ void CheckReadable(const Tensor& tensor, const char* call) {
   if (!ReadableHere(tensor.device())) {
     throw FailedPreconditionError(absl::StrCat(
         call, ": ", tensor.DebugString(), " has no bytes that this thread can read; ",
-        tensor.device() == kMeta ? "meta tensors have none" : "move it with To(x, Cpu())"));
+        tensor.device() == kMeta ? "meta tensors have none, make it with {.device = Cpu()}"
+                                 : "move it with To(x, Cpu())"));
   }
 }
 
@@ -174,6 +175,7 @@ void Tensor::SetData(const Tensor& source) const {
   self.dtype = other.dtype;
   self.device = other.device;
   self.contiguous = other.contiguous;
+  self.meta_origin = other.meta_origin;
 }
 
 std::string Tensor::DebugString() const {
@@ -191,8 +193,12 @@ Tensor Empty(ShapeSpan shape, const TensorOptions& options) {
   }
   RefPtr<Storage> storage;
   if (device != kMeta) storage = Storage::Allocate(device, count * ItemSize(dtype));
-  return Tensor(
+  Tensor made(
       MakeRef<TensorImpl>(std::move(storage), Shape(shape.begin(), shape.end()), dtype, device));
+  if (device == kMeta) {
+    if (MetaRecorder* recorder = CurrentThreadState().meta_recorder.get()) recorder->OnEmpty(made);
+  }
+  return made;
 }
 
 Tensor EmptyLike(const Tensor& tensor) {
@@ -208,7 +214,12 @@ Tensor FromVector(const std::vector<T>& values, ShapeSpan shape, const TensorOpt
                                             ToString(shape), ", which has ", count));
   }
   Tensor tensor = Empty(shape, {.dtype = dtype, .device = options.device});
-  if (tensor.device() == kMeta) return tensor;
+  if (tensor.device() == kMeta) {
+    if (MetaRecorder* recorder = CurrentThreadState().meta_recorder.get()) {
+      recorder->OnValues(tensor, FromVector(values, shape, {.dtype = dtype, .device = kHost}));
+    }
+    return tensor;
+  }
   CheckReadable(tensor, "FromVector");
   VisitDType(dtype, [&]<typename To>(TypeTag<To>) {
     To* data = Elements<To>(tensor.impl());

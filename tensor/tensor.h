@@ -26,6 +26,7 @@
 #include "lockstep/base/ref_counted.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/meta_recorder.h"
 #include "lockstep/tensor/shape.h"
 #include "lockstep/tensor/storage.h"
 
@@ -55,6 +56,7 @@ class TensorImpl : public RefCounted<TensorImpl> {
   Device device;
   bool contiguous;
   std::unique_ptr<TensorExtension> extension;
+  RefPtr<MetaOrigin> meta_origin;  // null unless on meta and recorded
 };
 
 class Tensor {

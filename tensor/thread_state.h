@@ -19,6 +19,7 @@
 
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/meta_recorder.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/span_observer.h"
 #include "lockstep/tensor/stream.h"
@@ -48,6 +49,7 @@ struct ThreadState {
   MemoryCategory category = MemoryCategory::kOther;
   int intra_op_threads = 0;                // 0: as many as the processors this process may use
   std::shared_ptr<SpanObserver> observer;  // null: nobody looks
+  std::shared_ptr<MetaRecorder> meta_recorder;
 };
 
 namespace internal {
