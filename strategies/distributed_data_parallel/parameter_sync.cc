@@ -52,7 +52,8 @@ std::vector<std::string> AllGatherText(const std::string& mine, comm::Communicat
 
 }  // namespace
 
-void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors, comm::Communicator& group) {
+void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
+                       comm::Communicator& group) {
   const std::vector<std::string> texts = AllGatherText(Describe(tensors), group);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
@@ -64,8 +65,8 @@ void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors, 
       return i < lines.size() ? absl::StrCat("'", lines[i], "'") : std::string("none");
     };
     throw InvalidArgumentError(
-        absl::StrCat(strategy, ": the ranks' parameters differ: number ", i, " is ",
-                     line(first), " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
+        absl::StrCat(strategy, ": the ranks' parameters differ: number ", i, " is ", line(first),
+                     " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
                      first.size(), " and ", other.size(), "); build the same model on every rank"));
   }
 }

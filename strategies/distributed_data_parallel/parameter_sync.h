@@ -15,9 +15,10 @@
 namespace lockstep::strategies {
 
 // Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order,
-// shapes, dtypes and whether they require gradients. The error names `strategy`, the first tensor that differs and
-// both ranks. Two AllGathers.
-void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors, comm::Communicator& group);
+// shapes, dtypes and whether they require gradients. The error names `strategy`, the first tensor
+// that differs and both ranks. Two AllGathers.
+void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
+                       comm::Communicator& group);
 
 // Gives every rank the values of rank `root`, in order; one Broadcast a tensor.
 void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root = 0);

@@ -19,7 +19,8 @@ class ExecutionOrder {
  public:
   // The root's forward pass begins. `records`: it is one of training.
   void BeginForward(bool records);
-  // Unit `unit` is used now. Returns the one to gather ahead, if the order so far is that of before.
+  // Unit `unit` is used now. Returns the one to gather ahead, if the order so far is that of
+  // before.
   std::optional<size_t> OnForward(size_t unit);
   // This use of `unit` is over: inner units before those around them.
   void OnForwardDone(size_t unit);

@@ -24,9 +24,6 @@ std::vector<int64_t> Numels(const NamedTensors& parameters) {
   return numels;
 }
 
-// The elements of `tensor` as one dimension.
-Tensor Flatten(const Tensor& tensor) { return Reshape(tensor, {tensor.numel()}); }
-
 double SecondsSince(int64_t start_ns) {
   return 1e-9 * static_cast<double>(MonotonicNanoseconds() - start_ns);
 }
@@ -70,7 +67,10 @@ void FlatParameter::MakeMemory() {
   const Device home = options_.offload ? kHost : options_.compute_device;
   const int64_t numel = options_.keeps_full ? layout_.numel() : layout_.shard_numel();
   RefPtr<Storage> memory;
-  {
+  if (options_.offload) {
+    const CategoryScope category(MemoryCategory::kParameter);
+    memory = Storage::Allocate(home, numel * ItemSize(dtype));
+  } else {
     // Peers read the shard where it is.
     const DeviceScope device(home);
     memory = groups_.world->Allocate(numel * ItemSize(dtype), MemoryCategory::kParameter);
@@ -176,8 +176,8 @@ void FlatParameter::Free(bool after_forward) {
     const DeviceScope device(options_.compute_device);
     const RefPtr<Storage> part = groups_.reshard->Allocate(numel * ItemSize(options_.param_dtype));
     secondary_ = FromStorage(part, {numel}, options_.param_dtype);
-    CopyInto(secondary_, FromStorage(lent_, {numel}, options_.param_dtype,
-                                     numel * groups_.reshard->rank()));
+    CopyInto(secondary_,
+             FromStorage(lent_, {numel}, options_.param_dtype, numel * groups_.reshard->rank()));
   }
   lent_->Detach();
   resident_ = false;

@@ -64,8 +64,7 @@ class FlatParameter {
   // Takes the parameters' values over, one parameter at a time: `value_of` gives a parameter's
   // elements, the same on all ranks. They are hidden then.
   FlatParameter(FlatPlan plan, const FlatParameterOptions& options, const ShardingGroups& groups,
-                std::shared_ptr<BufferPool> pool,
-                std::shared_ptr<ShardingStatistics> statistics,
+                std::shared_ptr<BufferPool> pool, std::shared_ptr<ShardingStatistics> statistics,
                 absl::FunctionRef<Tensor(const Tensor& parameter)> value_of);
   // The parameters keep this rank's pieces.
   ~FlatParameter();
@@ -154,31 +153,31 @@ class FlatParameter {
   std::vector<Shape> shapes_;
   const FlatLayout layout_;
 
-  Tensor shard_;               // [shard_numel], dtype
-  RefPtr<Storage> full_;       // keeps_full: the gathered memory, which holds shard_
-  RefPtr<Storage> lent_;       // what the shown parameters are views of
-  std::vector<Tensor> whole_;  // the shown views
-  std::vector<Tensor> pieces_;  // the hidden ones
+  Tensor shard_;                 // [shard_numel], dtype
+  RefPtr<Storage> full_;         // keeps_full: the gathered memory, which holds shard_
+  RefPtr<Storage> lent_;         // what the shown parameters are views of
+  std::vector<Tensor> whole_;    // the shown views
+  std::vector<Tensor> pieces_;   // the hidden ones
   std::vector<Tensor> on_host_;  // shown instead of whole_ where not empty
 
   bool gathering_ = false;
   bool resident_ = false;
   bool shown_ = false;
   comm::Work gather_;
-  Tensor source_;              // of the gather under way
-  RefPtr<Storage> memory_;     // gathered into; null with keeps_full
-  Tensor secondary_;           // [numel / reshard ranks]: this rank's part after forward
+  Tensor source_;           // of the gather under way
+  RefPtr<Storage> memory_;  // gathered into; null with keeps_full
+  Tensor secondary_;        // [numel / reshard ranks]: this rank's part after forward
   int64_t gathered_version_ = 0;
 
   std::vector<Tensor> before_;  // Grad() of before the backward
   bool in_backward_ = false;
-  Tensor sum_;                  // [numel], reduce_dtype
+  Tensor sum_;  // [numel], reduce_dtype
   std::vector<bool> in_sum_;
   comm::Work reduce_;
   bool reducing_ = false;
   // The second half of a hybrid's reduction, issued when the first is complete.
   std::shared_ptr<comm::Work> replicate_;
-  Tensor reduced_;              // [shard_numel]
+  Tensor reduced_;  // [shard_numel]
 };
 
 }  // namespace lockstep::strategies

@@ -37,8 +37,7 @@ Tensor PieceOfWhole(const Tensor& whole, const FlatLayout::Piece& piece) {
 
 // ---- Summon ----
 
-FullyShardedDataParallel::SummonFullParameters::SummonFullParameters(
-    FullyShardedDataParallel& fsdp)
+FullyShardedDataParallel::SummonFullParameters::SummonFullParameters(FullyShardedDataParallel& fsdp)
     : SummonFullParameters(fsdp, SummonOptions()) {}
 
 FullyShardedDataParallel::SummonFullParameters::SummonFullParameters(FullyShardedDataParallel& fsdp,
@@ -99,15 +98,14 @@ void FullyShardedDataParallel::VisitFull(
       }
       if (!any) continue;
       const CategoryScope category(MemoryCategory::kCommunication);
-      const Tensor shard = flat->AssemblePieces(dtype.value_or(flat->dtype()),
-                                                [&](size_t i) { return pieces[i]; });
+      const Tensor shard =
+          flat->AssemblePieces(dtype.value_or(flat->dtype()), [&](size_t i) { return pieces[i]; });
       const Tensor whole = flat->GatherShards(shard, /*first_only=*/rank0_only);
       if (!visits) continue;
       for (size_t i = 0; i < pieces.size(); ++i) {
         if (!pieces[i].defined()) continue;
-        visit(flat->parameters()[i].first,
-              FromStorage(whole.storage(), flat->full_shape(i), whole.dtype(),
-                          flat->layout().offset(i)));
+        visit(flat->parameters()[i].first, FromStorage(whole.storage(), flat->full_shape(i),
+                                                       whole.dtype(), flat->layout().offset(i)));
       }
     }
   }
@@ -128,8 +126,8 @@ NamedTensors FullyShardedDataParallel::FullStateDict(bool rank0_only) {
   for (const auto& piece : Pieces()) first_name[&piece.tensor.impl()] = piece.name;
   for (const auto& [name, tensor] : module_->StateTensors()) {
     const auto sharded = first_name.find(&tensor.impl());
-    state.Insert(name, sharded != first_name.end() ? whole.at(sharded->second)
-                                                   : Clone(To(tensor, kHost)));
+    state.Insert(
+        name, sharded != first_name.end() ? whole.at(sharded->second) : Clone(To(tensor, kHost)));
   }
   return state;
 }
@@ -148,16 +146,16 @@ void FullyShardedDataParallel::LoadFullStateDict(const NamedTensors& state) {
     if (given == nullptr) {
       wrong.push_back(absl::StrCat(name, " is missing"));
     } else if (given->shape() != wanted) {
-      wrong.push_back(absl::StrCat(name, " is ", given->DebugString(), " and not of shape ",
-                                   ToString(wanted)));
+      wrong.push_back(
+          absl::StrCat(name, " is ", given->DebugString(), " and not of shape ", ToString(wanted)));
     }
   }
   for (const auto& [name, tensor] : state) {
     if (!own.Contains(name)) wrong.push_back(absl::StrCat(name, " is not in the module"));
   }
   if (!wrong.empty()) {
-    throw InvalidArgumentError(absl::StrCat(kName, ": LoadFullStateDict: the state does not fit:\n  ",
-                                            absl::StrJoin(wrong, "\n  ")));
+    throw InvalidArgumentError(absl::StrCat(
+        kName, ": LoadFullStateDict: the state does not fit:\n  ", absl::StrJoin(wrong, "\n  ")));
   }
   for (const auto& unit : runtime_->units()) {
     for (const auto& flat : unit.flats) {

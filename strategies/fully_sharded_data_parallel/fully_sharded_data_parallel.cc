@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 
-#include <cmath>
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -50,13 +50,14 @@ void CheckOptions(const Options& options) {
   }
   const double factor = options.gradient_divide_factor.value_or(1);
   if (!(factor > 0) || !std::isfinite(factor)) {
-    throw InvalidArgumentError(absl::StrCat(kName, ": gradient_divide_factor is ", factor,
-                                            "; give a positive number"));
+    throw InvalidArgumentError(
+        absl::StrCat(kName, ": gradient_divide_factor is ", factor, "; give a positive number"));
   }
   if (options.cpu_offload && options.sharding_strategy == ShardingStrategy::kNoShard) {
-    throw UnimplementedError(absl::StrCat(
-        kName, ": cpu_offload does not go with kNoShard, which has nothing to gather; use "
-               "kFullShard or kShardGradOp"));
+    throw UnimplementedError(
+        absl::StrCat(kName,
+                     ": cpu_offload does not go with kNoShard, which has nothing to gather; use "
+                     "kFullShard or kShardGradOp"));
   }
 }
 
@@ -68,8 +69,9 @@ ShardingGroups MakeGroups(const Options& options, std::shared_ptr<comm::Communic
   if (IsHybrid(options.sharding_strategy)) {
     if (mesh == nullptr) {
       throw InvalidArgumentError(absl::StrCat(
-          kName, ": a hybrid strategy wants to know which ranks share and which replicate; give a "
-                 "comm::DeviceMesh with the dimensions \"replicate\" and \"shard\""));
+          kName,
+          ": a hybrid strategy wants to know which ranks share and which replicate; give a "
+          "comm::DeviceMesh with the dimensions \"replicate\" and \"shard\""));
     }
     groups.shard = mesh->Group("shard");
     groups.replicate = mesh->Group("replicate");
@@ -87,11 +89,11 @@ ShardingGroups MakeGroups(const Options& options, std::shared_ptr<comm::Communic
                         (options.sharding_strategy == ShardingStrategy::kFullShard ||
                          options.sharding_strategy == ShardingStrategy::kHybridShard);
   if (part < 0 || part >= ranks || ranks % part != 0 || !reshards) {
-    throw InvalidArgumentError(absl::StrCat(
-        kName, ": reshard_ranks is ", part, " where ", ranks, " ranks share",
-        reshards ? "" : " and nothing is let go after forward",
-        "; give a proper divisor of their number, with kFullShard or kHybridShard and "
-        "reshard_after_forward"));
+    throw InvalidArgumentError(
+        absl::StrCat(kName, ": reshard_ranks is ", part, " where ", ranks, " ranks share",
+                     reshards ? "" : " and nothing is let go after forward",
+                     "; give a proper divisor of their number, with kFullShard or kHybridShard and "
+                     "reshard_after_forward"));
   }
   groups.reshard = comm::Split(*groups.shard, groups.shard->rank() / part);
   return groups;
@@ -179,8 +181,7 @@ void FullyShardedDataParallel::Shard(const Options& options) {
 
 // ---- Accumulation ----
 
-FullyShardedDataParallel::NoSync::NoSync(FullyShardedDataParallel& fsdp)
-    : runtime_(fsdp.runtime_) {
+FullyShardedDataParallel::NoSync::NoSync(FullyShardedDataParallel& fsdp) : runtime_(fsdp.runtime_) {
   runtime_->ChangeNoSyncDepth(1);
 }
 FullyShardedDataParallel::NoSync::~NoSync() { runtime_->ChangeNoSyncDepth(-1); }
@@ -194,9 +195,9 @@ size_t FullyShardedDataParallel::UnitOf(const char* call, const nn::Module& modu
   for (size_t i = 0; i < units.size(); ++i) {
     if (units[i].module == &module) return i;
   }
-  throw InvalidArgumentError(absl::StrCat(
-      kName, ": ", call, ": this ", module.Description(), " is no unit; the units are \"",
-      absl::StrJoin(unit_names(), "\", \""), "\""));
+  throw InvalidArgumentError(absl::StrCat(kName, ": ", call, ": this ", module.Description(),
+                                          " is no unit; the units are \"",
+                                          absl::StrJoin(unit_names(), "\", \""), "\""));
 }
 
 TensorList FullyShardedDataParallel::CallMethod(nn::Module& module, TensorList inputs,

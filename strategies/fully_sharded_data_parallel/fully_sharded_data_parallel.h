@@ -102,8 +102,8 @@ class FullyShardedDataParallel {
   void Reshard(nn::Module& module);
 
   struct SummonOptions {
-    bool writeback = true;    // what is written to them is kept
-    bool rank0_only = false;  // others see their parts; not with writeback
+    bool writeback = true;        // what is written to them is kept
+    bool rank0_only = false;      // others see their parts; not with writeback
     bool offload_to_cpu = false;  // on the host device; not with writeback
   };
   // Scope in which the parameters have the module's shapes and all values. Outside of forward and
@@ -131,7 +131,8 @@ class FullyShardedDataParallel {
   // The same for what `piece_of` says this rank has for a parameter: optimizer state, an average.
   // Undefined, on all ranks alike: the parameter is left out. In `dtype`, or as parameters are
   // stored.
-  void VisitFull(std::optional<DType> dtype, const std::function<Tensor(const std::string& name)>& piece_of,
+  void VisitFull(std::optional<DType> dtype,
+                 const std::function<Tensor(const std::string& name)>& piece_of,
                  const std::function<void(const std::string&, const Tensor&)>& visit,
                  bool rank0_only = false);
 
@@ -154,7 +155,7 @@ class FullyShardedDataParallel {
     Shape shape;        // of the whole
     int64_t begin = 0;  // elements [begin, end), row-major
     int64_t end = 0;
-    Tensor tensor;      // [end - begin]
+    Tensor tensor;  // [end - begin]
   };
   std::vector<Piece> Pieces() const;
 

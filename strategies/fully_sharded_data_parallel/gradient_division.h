@@ -13,8 +13,8 @@
 namespace lockstep::strategies {
 
 struct GradientDivision {
-  comm::ReduceOp op = comm::ReduceOp::kAverage;  // among the ranks that share
-  double factor = 1;                             // of op, before the sum
+  comm::ReduceOp op = comm::ReduceOp::kAverage;            // among the ranks that share
+  double factor = 1;                                       // of op, before the sum
   comm::ReduceOp replicate_op = comm::ReduceOp::kAverage;  // among the ranks that replicate
   double after = 1;  // multiplied in the parameters' own dtype when all is summed
 };

@@ -33,7 +33,9 @@ bool KeepsParameters(const FullyShardedDataParallelOptions& options) {
   }
 }
 
-bool IsFloating(const Tensor& tensor) { return tensor.defined() && IsFloatingPoint(tensor.dtype()); }
+bool IsFloating(const Tensor& tensor) {
+  return tensor.defined() && IsFloatingPoint(tensor.dtype());
+}
 
 }  // namespace
 
@@ -80,8 +82,8 @@ void ShardingRuntime::AddUnit(UnitPlan plan, Device device,
     if (plan.full_precision) unit.input_dtype = flat.dtype;
     // The shard may lie in the gathered memory when that has the same contents and always stays.
     const bool stays = KeepsParameters(options_) && !unit.reshard_after_forward;
-    settings.keeps_full = (stays || !groups_.shard) && !options_.cpu_offload &&
-                          settings.param_dtype == flat.dtype;
+    settings.keeps_full =
+        (stays || !groups_.shard) && !options_.cpu_offload && settings.param_dtype == flat.dtype;
     settings.tag = ++flat_count_;
     settings.division = DivideGradients(groups_.world->size(), options_.gradient_divide_factor,
                                         settings.reduce_dtype);
@@ -108,8 +110,8 @@ void ShardingRuntime::HookUnit(size_t unit) {
       module.RegisterForwardPreHook([weak, unit](nn::Module&, TensorList& inputs) {
         if (auto self = weak.lock()) self->BeforeForward(unit, inputs);
       }));
-  module_hooks_.push_back(module.RegisterForwardHook(
-      [weak, unit](nn::Module&, TensorSpan inputs, TensorList& outputs) {
+  module_hooks_.push_back(
+      module.RegisterForwardHook([weak, unit](nn::Module&, TensorSpan inputs, TensorList& outputs) {
         if (auto self = weak.lock()) self->AfterForward(unit, inputs, outputs);
       }));
   module_hooks_.push_back(module.RegisterForwardExitHook([weak, unit](nn::Module&) {

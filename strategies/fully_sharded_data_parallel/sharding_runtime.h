@@ -59,7 +59,7 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
     int64_t calls = 0;     // forward calls under way
     int64_t finished = 0;  // of which the forward hook has run and the exit hook has not
     std::vector<DType> output_dtypes;  // of the calls under way; of full_precision units
-    bool kept = false;         // stays gathered until its backward
+    bool kept = false;                 // stays gathered until its backward
     bool used = false;         // called under recording since the last synchronised backward
     bool in_backward = false;  // backward has come to it
     bool live = false;         // and is not done with its parameters

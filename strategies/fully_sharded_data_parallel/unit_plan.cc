@@ -136,9 +136,8 @@ std::vector<UnitPlan> PlanUnits(nn::Module& root, const FullyShardedDataParallel
                      root.NamedParameters().size(), " parameters, and ", options.ignored.size(),
                      " names are ignored; use the module itself"));
   }
-  std::erase_if(units, [&](const UnitPlan& unit) {
-    return unit.module != &root && unit.flats.empty();
-  });
+  std::erase_if(units,
+                [&](const UnitPlan& unit) { return unit.module != &root && unit.flats.empty(); });
   return units;
 }
 

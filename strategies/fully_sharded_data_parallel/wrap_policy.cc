@@ -82,8 +82,8 @@ WrapPolicy WrapModules(std::vector<nn::Module*> modules) {
     std::vector<WrappedModule> chosen;
     const auto all = root.NamedModules();
     for (size_t i = 0; i < modules.size(); ++i) {
-      const auto found = std::find_if(all.begin(), all.end(),
-                                      [&](const auto& entry) { return entry.second == modules[i]; });
+      const auto found = std::find_if(
+          all.begin(), all.end(), [&](const auto& entry) { return entry.second == modules[i]; });
       if (found == all.end()) {
         throw InvalidArgumentError(
             absl::StrCat("WrapModules: number ", i, " of ", modules.size(),
