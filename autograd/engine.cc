@@ -186,16 +186,17 @@ void GraphTask::MarkNeeded() {
 void GraphTask::AssignWorkers() {
   std::array<int, kDeviceOrdinalCount> worker_of;
   worker_of.fill(-1);
+  int workers = 0;
   for (Entry& entry : entries_) {
     if (!entry.needed) continue;
-    int& worker = worker_of[entry.device().ordinal()];
-    if (worker < 0) {
-      worker = static_cast<int>(queues_.size());
-      queues_.emplace_back();
-    }
+    const Device device = entry.device();
+    // Nothing computes on the host: what lies there is the business of whoever asks for it.
+    if (device == kHost) continue;
+    int& worker = worker_of[device.ordinal()];
+    if (worker < 0) worker = workers++;
     entry.worker = worker;
   }
-  if (queues_.empty()) queues_.emplace_back();
+  for (int i = 0; i < std::max(workers, 1); ++i) queues_.emplace_back();
 }
 
 void GraphTask::NumberContributions() {

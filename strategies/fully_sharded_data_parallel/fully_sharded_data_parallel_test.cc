@@ -112,8 +112,8 @@ TEST_P(StrategyTest, TrainsBitwiseAsDistributedDataParallel) {
   options.cpu_offload = offload;
   for (const int64_t micro_batches : {1, 2}) {
     const auto wanted = ValuesOf(
-        ranks,
-        [&](int rank, auto world) { return TrainReplicated(rank, world, micro_batches); }, false);
+        ranks, [&](int rank, auto world) { return TrainReplicated(rank, world, micro_batches); },
+        false);
     EXPECT_EQ(wanted, ValuesOf(
                           ranks,
                           [&](int rank, auto world) {
@@ -129,13 +129,12 @@ TEST_P(StrategyTest, TrainsBitwiseAsDistributedDataParallel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, StrategyTest,
-    ::testing::Combine(::testing::Values(1, 2, 3, 4),
-                       ::testing::Values(ShardingStrategy::kFullShard,
-                                         ShardingStrategy::kShardGradOp,
-                                         ShardingStrategy::kNoShard),
-                       ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(All, StrategyTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
+                                            ::testing::Values(ShardingStrategy::kFullShard,
+                                                              ShardingStrategy::kShardGradOp,
+                                                              ShardingStrategy::kNoShard),
+                                            ::testing::Bool()));
 
 }  // namespace
 }  // namespace lockstep::strategies
