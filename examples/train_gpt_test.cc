@@ -366,6 +366,51 @@ TEST(TrainGptTest, ResumeIsBitwise) {
               ReadAll(folder + "/again/step-00000008/model.safetensors"));
 }
 
+// What a strategy keeps from step to step is part of a state, and so is what each rank has for
+// itself: PowerSGD's errors, averages under way, moments between averages of parameters.
+TEST(TrainGptTest, StrategiesWithMemoryResumeBitwise) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> flags) {
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    return process.out();
+  };
+  const std::vector<std::string> strategies = {
+      "--comm_hook=powersgd:1:2", "--local_sgd_period=3", "--staleness=1", "--staleness=3",
+      "--comm_hook=fp16",         "--static_graph",
+  };
+  for (size_t i = 0; i < strategies.size(); ++i) {
+    const std::string whole = absl::StrCat("whole", i), second = absl::StrCat("second", i);
+    train(
+        Tiny({"--data=text.txt", "--steps=10", "--save_every=5", "--out=" + whole, strategies[i]}));
+    const std::string out = train({"--resume=" + whole + "/step-00000005", "--out=" + second});
+    EXPECT_EQ(out.find("resuming: without"), std::string::npos) << strategies[i];
+    for (const auto& entry : fs::directory_iterator(folder + "/" + whole + "/step-00000010")) {
+      const std::string file = entry.path().filename().string();
+      if (file == "state.json") continue;  // has the folder's name
+      EXPECT_TRUE(ReadAll(entry.path().string()) ==
+                  ReadAll(folder + "/" + second + "/step-00000010/" + file))
+          << strategies[i] << ": " << file;
+    }
+  }
+  const std::string powersgd = folder + "/whole0/step-00000010/";
+  EXPECT_TRUE(fs::exists(powersgd + "strategy.safetensors"));
+  EXPECT_TRUE(fs::exists(powersgd + "rank-00001.safetensors"));
+  EXPECT_FALSE(ReadAll(powersgd + "rank-00000.safetensors") ==
+               ReadAll(powersgd + "rank-00001.safetensors"));
+  EXPECT_FALSE(fs::exists(folder + "/whole4/step-00000010/rank-00000.safetensors"));
+  // On other ranks, and with another hook, the run says what it does without.
+  EXPECT_NE(train({"--resume=whole0/step-00000005", "--ranks=3", "--out=three"})
+                .find("resuming: without what each of 2 ranks had for itself"),
+            std::string::npos);
+  EXPECT_NE(train({"--resume=whole0/step-00000005", "--comm_hook=none", "--out=none"})
+                .find("resuming: without what --comm_hook=powersgd:1:2 --staleness=0 had kept"),
+            std::string::npos);
+  train({"--resume=whole1/step-00000005", "--ranks=3", "--out=other"});
+  train({"--resume=whole3/step-00000005", "--ranks=1", "--out=one"});
+}
+
 // One command for the first start of a job and for every later one.
 TEST(TrainGptTest, AutoResumeStartsAnewAndGoesOn) {
   const std::string folder = NewFolder();

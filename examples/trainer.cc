@@ -37,12 +37,14 @@
 #include "lockstep/nn/optim/schedules/cosine.h"
 #include "lockstep/profile/machine_limits.h"
 #include "lockstep/profile/profiler.h"
+#include "lockstep/state/group_state.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/strategies/data_parallel/data_parallel.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "lockstep/strategies/local_sgd/local_sgd.h"
+#include "lockstep/strategies/strategy_state.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -89,7 +91,11 @@ std::vector<optim::ParameterGroup<optim::AdamWOptions>> Groups(const NamedTensor
   return {{Decayed(parameters, true), matrices}, {Decayed(parameters, false), vectors}};
 }
 
+// What names in a training state begin with.
 constexpr absl::string_view kScalerPrefix = "scaler.";
+constexpr absl::string_view kOptimizerPrefix = "optimizer.";
+constexpr absl::string_view kDdpPrefix = "ddp.";
+constexpr absl::string_view kLocalSgdPrefix = "local_sgd.";
 
 void SaveScaler(const amp::GradScalerState& scaler, state::TrainingState& state) {
   for (const auto& [name, value] : scaler.reals) {
@@ -157,7 +163,9 @@ class Trainer {
       scaler_ = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.group = world_});
     }
     training_ = std::make_unique<amp::TrainingStep>(StepOptions());
-    if (!config.resume.empty()) Restore(state::LoadTrainingState(config.resume));
+    if (!config.resume.empty()) {
+      Restore(state::LoadTrainingState(config.resume, world_->rank()));
+    }
   }
 
   void Run() {
@@ -349,36 +357,32 @@ class Trainer {
             .peak_bytes = GetMemoryStats(CurrentDevice()).peak_bytes};
   }
 
-  // Rank 0 writes; all ranks learn whether it could, so that they end together.
   void Save() {
     if (local_sgd_) local_sgd_->Average();
-    std::optional<Error> failure;
-    if (first_) {
-      try {
-        state_path_ = state::SaveTrainingState(config_.out, Snapshot(), {.keep = config_.keep});
-      } catch (const Error& error) {
-        failure = error;
-      }
-    }
-    Tensor failed = FromVector<int64_t>({failure ? 1 : 0}, {1});
-    world_->AllReduce(failed).Wait();
-    if (failure) throw *failure;
-    if (failed.Item<int64_t>() > 0) {
-      throw AbortedError("rank 0 could not save the training state");
-    }
+    state_path_ =
+        state::SaveTrainingState(config_.out, Snapshot(), *world_, {.keep = config_.keep});
   }
 
-  state::TrainingState Snapshot() const {
+  // Rank 0's is written, but for what is each rank's own.
+  state::TrainingState Snapshot() {
     state::TrainingState state;
     state.step = step_;
     state.model = model_->StateDict();
     const optim::OptimizerState optimizer = optimizer_->SaveState();
     state.optimizer = optimizer.tensors;
     for (const auto& [name, number] : optimizer.numbers) {
-      state.Set(absl::StrCat("optimizer.", name), number);
+      state.Set(absl::StrCat(kOptimizerPrefix, name), number);
     }
     state.Set("schedule.step", schedule_->step());
     if (scaler_ != nullptr) SaveScaler(scaler_->SaveState(), state);
+    strategies::StrategyState kept;
+    if (ddp_) kept.InsertAll(ddp_->SaveState(), kDdpPrefix);
+    if (local_sgd_) {
+      kept.InsertAll(local_sgd_->SaveState(), kLocalSgdPrefix);
+      kept.own.InsertAll(optimizer.tensors, kOptimizerPrefix);  // moments differ between ranks
+    }
+    state.strategy = kept.shared;
+    state.own = kept.own;
     state.Set("data.epoch", loader_.position().epoch);
     state.Set("data.batch", loader_.position().batch);
     state.Set("data.fingerprint", static_cast<int64_t>(text_->Fingerprint()));
@@ -399,12 +403,12 @@ class Trainer {
     model_->LoadStateDict(state.model);
     optim::OptimizerState optimizer;
     optimizer.tensors = state.optimizer;
-    constexpr absl::string_view kPrefix = "optimizer.";
     for (const auto& [name, value] : state.values) {
-      if (absl::StartsWith(name, kPrefix)) {
-        optimizer.numbers[name.substr(kPrefix.size())] = state.Integer(name);
+      if (absl::StartsWith(name, kOptimizerPrefix)) {
+        optimizer.numbers[name.substr(kOptimizerPrefix.size())] = state.Integer(name);
       }
     }
+    RestoreStrategy(state, optimizer);
     optimizer_->LoadState(optimizer);
     optim::OptimizerState schedule;
     schedule.numbers["step"] = state.Integer("schedule.step");
@@ -416,6 +420,30 @@ class Trainer {
     ThreadGenerators() = state::LoadRandomState(state, world_->rank());
     step_ = state.step;
     state_path_ = config_.resume;
+  }
+
+  // What the strategy has kept, as far as this run has use for it. `optimizer` has rank 0's
+  // moments.
+  void RestoreStrategy(const state::TrainingState& state, optim::OptimizerState& optimizer) {
+    const TrainConfig saved = TrainConfig::FromState(state);
+    strategies::StrategyState kept{state.strategy, {}};
+    if (state.ranks == world_->size()) {
+      kept.own = state.own;
+    } else if (state.ranks > 0) {
+      begins_anew_.push_back(absl::StrCat("what each of ", state.ranks, " ranks had for itself"));
+    }
+    if (ddp_ && saved.comm_hook == config_.comm_hook && saved.staleness == config_.staleness) {
+      ddp_->LoadState(kept.Part(kDdpPrefix));
+    } else if (!kept.Part(kDdpPrefix).empty()) {
+      begins_anew_.push_back(absl::StrCat("what --comm_hook=", saved.comm_hook,
+                                          " --staleness=", saved.staleness, " had kept"));
+    }
+    const strategies::StrategyState local = kept.Part(kLocalSgdPrefix);
+    if (local_sgd_ && !local.empty()) {
+      local_sgd_->LoadState(local);
+      const NamedTensors moments = kept.Part(kOptimizerPrefix).own;
+      if (!moments.empty()) optimizer.tensors = moments;
+    }
   }
 
   // What differs from plain float32 steps, for the plan.
@@ -465,6 +493,9 @@ class Trainer {
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
                   static_cast<long long>(step_));
+      for (const std::string& what : begins_anew_) {
+        std::printf("resuming: without %s\n", what.c_str());
+      }
     }
     std::printf("states: %s\n", config_.out.c_str());
     std::fflush(stdout);
@@ -527,6 +558,7 @@ class Trainer {
   double training_seconds_ = 0;
   int64_t step_ = 0;
   std::string state_path_;
+  std::vector<std::string> begins_anew_;  // of a resumed state, for the plan
 };
 
 }  // namespace

@@ -2,25 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/state/training_state.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/state/safetensors.h"
+#include "lockstep/state/state_writer.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::state {
@@ -29,13 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr char kFormat[] = "lockstep training state 1";
 constexpr char kPrefix[] = "step-";
-constexpr char kStateFile[] = "state.json";
-constexpr const char* kTensorFiles[] = {"model.safetensors", "optimizer.safetensors"};
 constexpr int64_t kMaximumJsonBytes = 16 << 20;
-
-std::string Checksum(const std::string& path) { return absl::StrFormat("%016x", HashFile(path)); }
+constexpr int64_t kMaximumRanks = 1 << 16;
 
 // The step of a state's folder name, or -1.
 int64_t StepOf(const fs::path& path) {
@@ -48,59 +37,6 @@ int64_t StepOf(const fs::path& path) {
   }
   return step;
 }
-
-Json ValuesToJson(const TrainingState& state) {
-  Json values = Json::object();
-  for (const auto& [name, value] : state.values) {
-    if (const auto* real = std::get_if<double>(&value); real != nullptr && !std::isfinite(*real)) {
-      throw InvalidArgumentError(absl::StrCat("SaveTrainingState: value '", name, "' is ", *real,
-                                              "; only finite numbers can be saved"));
-    }
-    std::visit([&, &key = name](const auto& v) { values[key] = v; }, value);
-  }
-  return values;
-}
-
-// Removes a folder tree of ours; failures leave rubbish but no harm.
-void RemoveQuietly(const fs::path& path) {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
-
-// A folder that is removed again unless it is published.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::string& root) : path_(root + "/.saving-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) {
-      throw FailedPreconditionError(absl::StrCat("SaveTrainingState: cannot make a folder in '",
-                                                 root, "': ", std::strerror(errno)));
-    }
-    // mkdtemp allows the owner only; a state is as readable as any other file of the run.
-    fs::permissions(path_,
-                    fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
-                        fs::perms::others_exec,
-                    fs::perm_options::add);
-  }
-  ~TemporaryFolder() { RemoveQuietly(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  // Takes the place of `target` in one step. What was there is left under our name, to be removed.
-  void Publish(const std::string& target) {
-    SyncFolder(path_);
-    const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
-    if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), flags) != 0) {
-      throw FailedPreconditionError(
-          absl::StrCat("SaveTrainingState: cannot publish '", target, "': ", std::strerror(errno)));
-    }
-    SyncFolder(fs::path(target).parent_path().string());
-  }
-
- private:
-  std::string path_;
-};
 
 template <typename T>
 const T& Get(const TrainingState& state, absl::string_view name, const char* type) {
@@ -131,8 +67,8 @@ TrainingState ParseStateJson(const std::string& text, std::map<std::string, std:
     return json.is_object() && json.contains(key) && (json[key].*predicate)();
   };
   using Check = bool (Json::*)() const noexcept;
-  if (!has("format", static_cast<Check>(&Json::is_string)) || json["format"] != kFormat) {
-    throw DataLossError(absl::StrCat("not a '", kFormat, "'"));
+  if (!has("format", static_cast<Check>(&Json::is_string)) || json["format"] != kStateFormat) {
+    throw DataLossError(absl::StrCat("not a '", kStateFormat, "'"));
   }
   if (!has("step", static_cast<Check>(&Json::is_number_integer)) ||
       !has("values", static_cast<Check>(&Json::is_object)) ||
@@ -144,12 +80,15 @@ TrainingState ParseStateJson(const std::string& text, std::map<std::string, std:
   for (const auto& [name, value] : json["values"].items()) {
     state.values[name] = ValueFromJson(value, name);
   }
-  for (const char* file : kTensorFiles) {
-    const Json& files_json = json["files"];
-    if (!files_json.contains(file) || !files_json[file].is_string()) {
-      throw DataLossError(absl::StrCat("without a checksum of ", file));
+  if (json.contains("ranks")) {  // states of before there were any have none
+    const Json& ranks = json["ranks"];
+    if (!ranks.is_number_unsigned() || ranks.get<uint64_t>() > uint64_t{kMaximumRanks}) {
+      throw DataLossError("with a number of ranks that cannot be");
     }
-    files[file] = files_json[file].get<std::string>();
+    state.ranks = ranks.get<int64_t>();
+  }
+  for (const auto& [name, checksum] : json["files"].items()) {
+    if (checksum.is_string()) files[name] = checksum.get<std::string>();
   }
   return state;
 }
@@ -189,47 +128,15 @@ RandomStreams LoadRandomState(const TrainingState& state, int64_t data_parallel_
 
 std::string SaveTrainingState(const std::string& root, const TrainingState& state,
                               const SaveOptions& options) {
-  if (options.keep < 0 || state.step < 0) {
-    throw InvalidArgumentError(absl::StrCat("SaveTrainingState: keep ", options.keep, ", step ",
-                                            state.step, "; give both >= 0"));
+  StateWriter writer(root, state, options);
+  std::vector<std::string> checksums;
+  if (!state.own.empty()) {
+    checksums.push_back(StateWriter::WriteRankFile(writer.folder(), 0, state.own));
   }
-  Json json;
-  json["format"] = kFormat;
-  json["step"] = state.step;
-  json["values"] = ValuesToJson(state);
-  std::error_code failure;
-  fs::create_directories(root, failure);
-  if (failure) {
-    throw FailedPreconditionError(
-        absl::StrCat("SaveTrainingState: cannot make '", root, "': ", failure.message()));
-  }
-  TemporaryFolder folder(root);
-  const NamedTensors* tensors[] = {&state.model, &state.optimizer};
-  for (int i = 0; i < 2; ++i) {
-    const std::string path = absl::StrCat(folder.path(), "/", kTensorFiles[i]);
-    WriteSafetensors(path, *tensors[i]);
-    json["files"][kTensorFiles[i]] = Checksum(path);
-  }
-  {
-    AtomicFile file(absl::StrCat(folder.path(), "/", kStateFile));
-    file.Append(json.dump(1) + "\n");
-    file.Publish();
-  }
-  const std::string target = absl::StrFormat("%s/%s%08d", root, kPrefix, state.step);
-  folder.Publish(target);
-  if (options.keep > 0) {
-    std::vector<std::string> all = ListTrainingStates(root);
-    // The one just written stays even where newer steps of an earlier run lie beside it.
-    all.erase(std::remove(all.begin(), all.end(), target), all.end());
-    while (static_cast<int64_t>(all.size()) > options.keep - 1) {
-      RemoveQuietly(all.front());
-      all.erase(all.begin());
-    }
-  }
-  return target;
+  return writer.Publish(checksums);
 }
 
-TrainingState LoadTrainingState(const std::string& path) {
+TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> rank) {
   std::map<std::string, std::string> files;
   const std::string state_file = absl::StrCat(path, "/", kStateFile);
   if (!fs::exists(path)) throw NotFoundError(absl::StrCat("'", path, "': no such folder"));
@@ -245,17 +152,31 @@ TrainingState LoadTrainingState(const std::string& path) {
   } catch (const Error& error) {
     throw error.WithContext(absl::StrCat("'", state_file, "'"));
   }
-  NamedTensors* tensors[] = {&state.model, &state.optimizer};
-  for (int i = 0; i < 2; ++i) {
-    const std::string file = absl::StrCat(path, "/", kTensorFiles[i]);
+  const auto verified = [&](const std::string& name) {
+    const std::string file = absl::StrCat(path, "/", name);
+    if (!files.contains(name)) {
+      throw DataLossError(absl::StrCat("'", state_file, "': without a checksum of ", name));
+    }
     if (!fs::exists(file)) throw DataLossError(absl::StrCat("'", file, "' is missing"));
-    if (Checksum(file) != files[kTensorFiles[i]]) {
+    if (FileChecksum(file) != files[name]) {
       throw DataLossError(absl::StrCat("'", file,
                                        "' is damaged, or belongs to another step: its "
                                        "checksum is not the one in ",
                                        kStateFile));
     }
-    *tensors[i] = SafetensorsFile::Open(file).LoadAll();
+    return file;
+  };
+  state.model = SafetensorsFile::Open(verified(kModelFile)).LoadAll();
+  state.optimizer = SafetensorsFile::Open(verified(kOptimizerFile)).LoadAll();
+  if (files.contains(kStrategyFile)) {
+    state.strategy = SafetensorsFile::Open(verified(kStrategyFile)).LoadAll();
+  }
+  for (int64_t each = 0; each < state.ranks; ++each) {
+    if (!rank) {
+      verified(RankFile(each));
+    } else if (*rank == each) {
+      state.own = SafetensorsFile::Open(verified(RankFile(each))).LoadAll();
+    }
   }
   return state;
 }

@@ -8,6 +8,9 @@
 //     state.json              step, numbers and texts, and a checksum of each other file
 //     model.safetensors       parameters and buffers, by name
 //     optimizer.safetensors   optimizer state, by parameter name
+//     strategy.safetensors    what a strategy keeps between steps, where it keeps something
+//     rank-00000.safetensors  what only rank 0 has, and one more for each other rank, where ranks
+//                             have something of their own (group_state.h writes them)
 //
 //   state::TrainingState state;
 //   state.step = 2200;
@@ -20,6 +23,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,6 +41,9 @@ struct TrainingState {
   int64_t step = 0;
   NamedTensors model;
   NamedTensors optimizer;
+  NamedTensors strategy;  // the same on every rank
+  NamedTensors own;       // what other ranks have not: of the rank that saves, or that was loaded
+  int64_t ranks = 0;      // as loaded: for how many ranks `own` was saved; 0: for none
   std::map<std::string, Value> values;  // schedule, data position, random state, configuration
 
   void Set(absl::string_view name, Value value) { values[std::string(name)] = std::move(value); }
@@ -56,22 +63,26 @@ struct SaveOptions {
   int64_t keep = 3;  // newest states left in the root, this one included; 0: all
 };
 // Writes <root>/step-<step>, replacing one of the same step at once, then removes the oldest ones.
-// Returns the path. Until the new state is complete and durable the old ones stay. Only states of
-// this program's naming are ever removed. Throws InvalidArgument (keep < 0, a value that is not
+// Returns the path. `own` is that of one rank, number 0; group_state.h is for more. Until the new
+// state is complete and durable the old ones stay. Only states of this program's naming are ever
+// removed. Throws InvalidArgument (keep < 0, a value that is not
 // finite) and FailedPrecondition (cannot write).
 std::string SaveTrainingState(const std::string& root, const TrainingState& state,
                               const SaveOptions& options = {});
 
-// Reads and verifies the state in the folder `path`. Throws NotFound, or DataLoss naming the file:
-// foreign, damaged, truncated, or mixed from several steps.
-TrainingState LoadTrainingState(const std::string& path);
+// Reads and verifies the state in the folder `path`. With a `rank`, `own` is what that rank saved
+// (nothing for ranks beyond `ranks`), and the other ranks' files are not looked at; without one
+// `own` is empty and all files are verified. Throws NotFound, or DataLoss naming the file: foreign,
+// damaged, truncated, or mixed from several steps.
+TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> rank = {});
 
 struct LoadedState {
   TrainingState state;
   std::string path;
   std::vector<std::string> skipped;  // one message for each newer state that could not be read
 };
-// The newest state under `root` that is good. Throws NotFound when there is none, with the reasons.
+// The newest state under `root` that is good, without anyone's `own`. Throws NotFound when there is
+// none, with the reasons.
 LoadedState LoadLatestTrainingState(const std::string& root);
 
 // Paths of the states under `root`, oldest first; empty when there is no such folder.

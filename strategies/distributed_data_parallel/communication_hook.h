@@ -22,6 +22,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/strategies/distributed_data_parallel/gradient_bucket.h"
+#include "lockstep/strategies/strategy_state.h"
 
 namespace lockstep::strategies {
 
@@ -48,6 +49,13 @@ class CommunicationHook {
   // Called after the buckets were laid out, at first and once more after the first backward: the
   // same gradients, in other places.
   virtual void OnNewBuckets(const std::vector<GradientBucket*>& buckets) { (void)buckets; }
+
+  // What it keeps between backwards, for training states; a hook that keeps something overrides
+  // both. SaveState() may share storage with the hook. LoadState() copies what a hook of the same
+  // options gave, `own` perhaps missing, after OnNewBuckets(), and throws InvalidArgument for
+  // anything else, before anything changes.
+  virtual StrategyState SaveState() const { return {}; }
+  virtual void LoadState(const StrategyState& state);
 };
 
 }  // namespace lockstep::strategies

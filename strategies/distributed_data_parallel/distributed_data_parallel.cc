@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
@@ -16,6 +17,10 @@ namespace lockstep::strategies {
 namespace {
 
 using Options = DistributedDataParallelOptions;
+
+// What the names in a state begin with.
+constexpr char kPending[] = "pending.";
+constexpr char kHook[] = "hook.";
 
 // Those that are not ignored.
 NamedTensors Kept(const NamedTensors& tensors, const Options& options) {
@@ -121,6 +126,31 @@ DistributedDataParallel::~DistributedDataParallel() {
 
 void DistributedDataParallel::BroadcastBuffers() { buffers_->Broadcast(); }
 void DistributedDataParallel::FinishPending() { reducer_->FinishPending(); }
+
+StrategyState DistributedDataParallel::SaveState() {
+  StrategyState state;
+  state.InsertAll(reducer_->SaveState(), kPending);
+  if (reducer_->options().hook) state.InsertAll(reducer_->options().hook->SaveState(), kHook);
+  return state;
+}
+
+void DistributedDataParallel::LoadState(const StrategyState& state) {
+  for (const NamedTensors* tensors : {&state.shared, &state.own}) {
+    for (const auto& [name, tensor] : *tensors) {
+      if (absl::StartsWith(name, kPending) || absl::StartsWith(name, kHook)) continue;
+      throw InvalidArgumentError(
+          absl::StrCat("DistributedDataParallel: the state has ", name, ", which is not its"));
+    }
+  }
+  const StrategyState of_hook = state.Part(kHook);
+  if (reducer_->options().hook) {
+    reducer_->options().hook->LoadState(of_hook);
+  } else if (!of_hook.empty()) {
+    throw InvalidArgumentError(
+        "DistributedDataParallel: the state is of one with a communication_hook; give that hook");
+  }
+  reducer_->LoadState(state.Part(kPending));
+}
 
 DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : reducer_(ddp.reducer_) {
   reducer_->ChangeNoSyncDepth(1);

@@ -36,6 +36,7 @@
 #include "lockstep/strategies/distributed_data_parallel/communication_hook.h"
 #include "lockstep/strategies/distributed_data_parallel/reducer.h"
 #include "lockstep/strategies/distributed_data_parallel/reduction_statistics.h"
+#include "lockstep/strategies/strategy_state.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/named_tensors.h"
 
@@ -125,6 +126,15 @@ class DistributedDataParallel {
   // With staleness, at the end of training: waits for the averages that are under way, on every
   // rank, and drops them. The destructor does so too, but swallows errors.
   void FinishPending();
+
+  // What it keeps between steps, for training states (strategy_state.h), beside the module:
+  // averages under way with staleness, which are waited for, and what the communication hook keeps.
+  // Between two steps. The tensors share storage: write them before the next one.
+  StrategyState SaveState();
+  // Copies what one with the same staleness and hook gave, on a module of the same parameters,
+  // before the first backward. Buckets may be others. Throws InvalidArgument naming what does not
+  // fit.
+  void LoadState(const StrategyState& state);
 
   const std::shared_ptr<nn::Module>& module() const { return module_; }
   const std::shared_ptr<comm::Communicator>& group() const { return group_; }

@@ -20,7 +20,8 @@
 // broadcast of buffers, costs one small collective more, for telling who is still there.
 //
 // Optimizers are not part of it: the moments of a rank that ended early are those of its last step.
-// Save them on the rank that Finish() returns.
+// Save them on the rank that Finish() returns. With optimizer_in_backward a rank steps in the
+// others' steps too, and its moments stay theirs.
 #ifndef LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_JOIN_H_
 #define LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_JOIN_H_
 

@@ -20,6 +20,7 @@
 #include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/module.h"
+#include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/sgd.h"
 #include "lockstep/strategies/distributed_data_parallel/compression_hooks.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
@@ -141,6 +142,46 @@ TEST(JoinTest, AccumulatedGradientsAreSentByTheShadow) {
     join.Finish();
     return Values();
   });
+}
+
+// A rank without inputs steps in its shadow passes too: its moments stay those of the others, and
+// training together goes on from there.
+TEST(JoinTest, OptimizersInBackwardStepTogether) {
+  for (const bool by_initial : {true, false}) {
+    const auto train = [&](bool fused, bool afterwards) {
+      return ValuesOf(3, [&](int rank, auto world) {
+        auto model = std::make_shared<Weights>(Values{1, -2, 3});
+        optim::AdamW optimizer(model->NamedParameters(), {.lr = 0.1});
+        DistributedDataParallel ddp(model, world,
+                                    {.bucket_cap_bytes = 1,
+                                     .first_bucket_bytes = 1,
+                                     .optimizer_in_backward = fused ? &optimizer : nullptr});
+        const auto step = [&](int number) {
+          const Tensor &a = (*model)[0], &b = (*model)[1], &c = (*model)[2];
+          Backward(Sum(a * a * (rank + 1.0) + a * b * number + b * c * (rank - number)));
+          if (fused) return;
+          optimizer.Step();
+          optimizer.ZeroGrad();
+        };
+        for (int epoch = 0; epoch < 2; ++epoch) {
+          Join join({&ddp}, {.divide_by_initial_world_size = by_initial});
+          for (int i = 0; i < (rank == 2 ? 5 : 2 + rank); ++i) step(i);
+          EXPECT_EQ(join.Finish(), 2);
+          if (!afterwards) break;
+          for (int i = 0; i < 2; ++i) step(i);
+        }
+        EXPECT_EQ(ddp.bucket_count(), 3);
+        const Tensor moment = optimizer.SaveState().tensors.At("a.exp_avg");
+        Values result = testing_util::AllParameters(*model);
+        if (fused) result.push_back(moment.template Item<double>());
+        return result;
+      });
+    };
+    Values fused = train(true, false);
+    fused.pop_back();
+    EXPECT_EQ(fused, train(false, false)) << "what rank 2 learnt";
+    train(true, true);  // the ranks' parameters and moments stay the same
+  }
 }
 
 TEST(JoinTest, EarlyTerminationIsAnErrorOnEveryRankWhereAskedFor) {

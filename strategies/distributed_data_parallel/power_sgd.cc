@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops/contraction.h"
 #include "lockstep/tensor/ops/creation.h"
@@ -17,9 +19,15 @@
 #include "lockstep/tensor/ops/reduction.h"
 #include "lockstep/tensor/ops/views.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/shape.h"
 
 namespace lockstep::strategies {
 namespace {
+
+// Names in a state, the latter two before a parameter's.
+constexpr char kStep[] = "step";
+constexpr char kQ[] = "q.";
+constexpr char kError[] = "error.";
 
 constexpr comm::AllReduceOptions kAverage = {.op = comm::ReduceOp::kAverage};
 
@@ -89,6 +97,17 @@ PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options) : options_(options) {
 
 void PowerSgdHook::OnNewBuckets(const std::vector<GradientBucket*>& buckets) {
   messages_.assign(buckets.size(), Message());
+  places_.clear();
+  for (const GradientBucket* bucket : buckets) {
+    for (size_t i = 0; i < bucket->gradients().size(); ++i) {
+      const Tensor& gradient = bucket->gradients()[i];
+      if (IsCompressed(gradient)) places_[bucket->names()[i]] = AsMatrix(gradient);
+    }
+  }
+}
+
+int64_t PowerSgdHook::FactorRank(const Tensor& matrix) const {
+  return std::min({options_.rank, matrix.size(0), matrix.size(1)});
 }
 
 bool PowerSgdHook::IsCompressed(const Tensor& gradient) const {
@@ -104,7 +123,7 @@ Tensor PowerSgdHook::StartingQ(const std::string& name, const Tensor& matrix) co
   const auto last = qs_.find(name);
   if (options_.warm_start && last != qs_.end()) return last->second;
   const int64_t columns = matrix.size(1);
-  const int64_t k = std::min({options_.rank, matrix.size(0), columns});
+  const int64_t k = FactorRank(matrix);
   // By the parameter's name and the step: the same whatever the buckets are.
   Generator generator({options_.seed + Hash64(name), kDataStream, static_cast<uint64_t>(step_)});
   return RandomNormal(
@@ -123,7 +142,7 @@ PowerSgdHook::Message PowerSgdHook::MakeMessage(const GradientBucket& bucket) {
       continue;
     }
     Factors factors{.matrix = AsMatrix(gradient), .p = {}, .q = {}, .name = bucket.names()[i]};
-    const int64_t k = std::min({options_.rank, factors.matrix.size(0), factors.matrix.size(1)});
+    const int64_t k = FactorRank(factors.matrix);
     first += factors.matrix.size(0) * k;
     second += factors.matrix.size(1) * k;
     message.factors.push_back(std::move(factors));
@@ -137,7 +156,7 @@ PowerSgdHook::Message PowerSgdHook::MakeMessage(const GradientBucket& bucket) {
   }
   for (Factors& factors : message.factors) {
     const int64_t rows = factors.matrix.size(0), columns = factors.matrix.size(1);
-    const int64_t k = std::min({options_.rank, rows, columns});
+    const int64_t k = FactorRank(factors.matrix);
     factors.p = first_parts.Next(rows, k);
     factors.q = second_parts.Next(columns, k);
   }
@@ -183,6 +202,50 @@ void PowerSgdHook::Finish(const std::vector<GradientBucket*>& buckets, comm::Com
       CopyInto(factors.matrix, product);
     }
   }
+}
+
+StrategyState PowerSgdHook::SaveState() const {
+  StrategyState state;
+  state.shared.Insert(kStep, FromVector<int64_t>({step_}, {1}, {.device = Cpu()}));
+  for (const auto& [name, q] : qs_) state.shared.Insert(absl::StrCat(kQ, name), q);
+  for (const auto& [name, error] : errors_) state.own.Insert(absl::StrCat(kError, name), error);
+  return state;
+}
+
+void PowerSgdHook::LoadState(const StrategyState& state) {
+  if (state.empty()) return;
+  int64_t step = 0;
+  std::map<std::string, Tensor> qs, errors;
+  const auto refuse = [](const std::string& name, const Tensor& tensor, absl::string_view why) {
+    throw InvalidArgumentError(absl::StrCat("PowerSgdHook: the state has ", name, " ",
+                                            ToString(tensor.shape()), ", and ", why));
+  };
+  const auto load = [&](const std::string& full_name, const Tensor& tensor) {
+    absl::string_view name = full_name;
+    const bool is_q = absl::ConsumePrefix(&name, kQ);
+    if (!is_q && !absl::ConsumePrefix(&name, kError)) refuse(full_name, tensor, "it has no such");
+    const auto place = places_.find(std::string(name));
+    if (place == places_.end()) refuse(full_name, tensor, "no such gradient is compressed");
+    const Tensor& matrix = place->second;
+    const Shape wanted = is_q ? Shape({matrix.size(1), FactorRank(matrix)}) : matrix.shape();
+    if (tensor.shape() != wanted || tensor.dtype() != matrix.dtype()) {
+      refuse(full_name, tensor,
+             absl::StrCat("rank ", options_.rank, " wants ", ToString(wanted), " of ",
+                          DTypeName(matrix.dtype())));
+    }
+    (is_q ? qs : errors)[std::string(name)] = To(Clone(tensor), matrix.device());
+  };
+  for (const auto& [name, tensor] : state.shared) {
+    if (name == kStep) {
+      step = tensor.Item<int64_t>();
+    } else {
+      load(name, tensor);
+    }
+  }
+  for (const auto& [name, tensor] : state.own) load(name, tensor);
+  step_ = step;
+  qs_ = std::move(qs);
+  errors_ = std::move(errors);
 }
 
 Tensor PowerSgdHook::ErrorOf(absl::string_view parameter) const {

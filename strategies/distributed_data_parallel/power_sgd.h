@@ -28,6 +28,7 @@
 #include "lockstep/comm/work.h"
 #include "lockstep/strategies/distributed_data_parallel/communication_hook.h"
 #include "lockstep/strategies/distributed_data_parallel/gradient_bucket.h"
+#include "lockstep/strategies/strategy_state.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies {
@@ -55,6 +56,10 @@ class PowerSgdHook final : public CommunicationHook {
   comm::Work Reduce(GradientBucket& bucket, comm::Communicator& group) override;
   void Finish(const std::vector<GradientBucket*>& buckets, comm::Communicator& group) override;
   void OnNewBuckets(const std::vector<GradientBucket*>& buckets) override;
+  // Shared: steps and the Qs; own: the errors. Another rank than the one that was saved is an
+  // error.
+  StrategyState SaveState() const override;
+  void LoadState(const StrategyState& state) override;
 
   // What the last step left out of this rank's gradient of a parameter, as a matrix [r, c]:
   // undefined without error feedback, and where nothing was compressed.
@@ -79,12 +84,14 @@ class PowerSgdHook final : public CommunicationHook {
   };
 
   bool IsCompressed(const Tensor& gradient) const;
+  int64_t FactorRank(const Tensor& matrix) const;
   Message MakeMessage(const GradientBucket& bucket);
   Tensor StartingQ(const std::string& name, const Tensor& matrix) const;
 
   PowerSgdOptions options_;
   int64_t step_ = 0;
   std::vector<Message> messages_;         // of each bucket
+  std::map<std::string, Tensor> places_;  // of the gradients that are compressed, as matrices
   std::map<std::string, Tensor> errors_;  // by parameter
   std::map<std::string, Tensor> qs_;
 };

@@ -41,6 +41,7 @@
 #include "lockstep/strategies/distributed_data_parallel/gradient_bucket.h"
 #include "lockstep/strategies/distributed_data_parallel/gradient_report.h"
 #include "lockstep/strategies/distributed_data_parallel/reduction_statistics.h"
+#include "lockstep/strategies/strategy_state.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep::strategies {
@@ -85,6 +86,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // Ends what is in flight with staleness; the averages that come are dropped.
   void FinishPending();
+  // What is in flight with staleness, once it has arrived, for training states: "N.gradient.NAME",
+  // "N.report" and, where that is not 0, "N.bits", with N the turns until it is left (0 is next).
+  // `own` where a hook may leave each rank something else. LoadState() copies; before the first
+  // pass.
+  StrategyState SaveState();
+  void LoadState(const StrategyState& state);
 
   int64_t bucket_count() const;
   std::vector<BucketSpec> plan() const;
@@ -144,6 +151,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void LearnGraph(const std::vector<bool>& globally_missing);
   void RebuildBuckets();
   void LayOut(std::vector<BucketSpec> plan);
+
+  // reducer_state.cc
+  void LoadSet(BucketSet& set, const StrategyState& state, int64_t wait);
+  // The set whose averages are left `wait` turns after the next ones.
+  BucketSet& SetAfter(int64_t wait);
 
   BucketSet& set() { return sets_[turn_]; }
   const Tensor& PlaceOf(BucketSet& set, size_t parameter) const;

@@ -9,8 +9,15 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies {
+namespace {
+
+constexpr char kSteps[] = "steps";
+
+}  // namespace
 
 LocalSgd::LocalSgd(DistributedDataParallel& ddp, const LocalSgdOptions& options)
     : ddp_(ddp), options_(options) {
@@ -47,6 +54,19 @@ void LocalSgd::Average() {
     works.push_back(ddp_.group()->AllReduce(parameter, {.op = comm::ReduceOp::kAverage}));
   }
   comm::Work::All(works).Wait();
+}
+
+StrategyState LocalSgd::SaveState() const {
+  return {{{kSteps, FromVector<int64_t>({steps_}, {1}, {.device = Cpu()})}}, {}};
+}
+
+void LocalSgd::LoadState(const StrategyState& state) {
+  if (state.shared.size() != 1 || !state.shared.Contains(kSteps) || !state.own.empty()) {
+    throw InvalidArgumentError(absl::StrCat("LocalSgd: a state of ", state.shared.size(),
+                                            " shared and ", state.own.size(),
+                                            " own tensors; its own has one shared one, ", kSteps));
+  }
+  steps_ = state.shared.At(kSteps).Item<int64_t>();
 }
 
 }  // namespace lockstep::strategies

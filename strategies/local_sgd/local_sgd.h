@@ -28,6 +28,7 @@
 #include <memory>
 
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/strategy_state.h"
 
 namespace lockstep::strategies {
 
@@ -54,6 +55,13 @@ class LocalSgd {
   void Average();
 
   int64_t steps() const { return steps_; }
+
+  // For training states: where in a period it is, the same on every rank. The parameters and the
+  // optimizers' moments, which differ between ranks, are the program's to save: Average() before,
+  // and what optimizers save as each rank's own. LoadState() throws InvalidArgument for the state
+  // of something else.
+  StrategyState SaveState() const;
+  void LoadState(const StrategyState& state);
 
  private:
   DistributedDataParallel& ddp_;

@@ -13,6 +13,7 @@
 #include "lockstep/nn/optim/sgd.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
+#include "lockstep/strategies/strategy_state.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::strategies {
@@ -64,6 +65,31 @@ TEST(LocalSgdTest, APeriodOfOneIsDataParallelTraining) {
   EXPECT_EQ(
       ValuesOf(2, [](int rank, auto world) { return Train(rank, world, {.period = 1}); }),
       ValuesOf(2, [](int rank, auto world) { return Train(rank, world, {.warmup_steps = 100}); }));
+}
+
+// A run that goes on in the middle of a period averages when the undisturbed one would have.
+TEST(LocalSgdTest, TheStateKnowsThePlaceInThePeriod) {
+  ValuesOf(2, [](int, auto world) {
+    auto model = std::make_shared<Weights>(Values{1});
+    DistributedDataParallel ddp(model, world);
+    const LocalSgdOptions options = {.period = 3, .warmup_steps = 2};
+    Values averages, resumed;
+    StrategyState state;
+    LocalSgd local(ddp, options);
+    for (int step = 0; step < 10; ++step) {
+      averages.push_back(local.AfterStep());
+      LocalSgd next(ddp, options);
+      if (step > 0) next.LoadState(state);
+      EXPECT_EQ(next.BackwardScope() != nullptr, step >= 2) << "no warm-up again";
+      resumed.push_back(next.AfterStep());
+      state = next.SaveState();
+    }
+    EXPECT_EQ(averages, (Values{0, 0, 0, 0, 1, 0, 0, 1, 0, 0}));
+    EXPECT_EQ(resumed, averages);
+    EXPECT_THAT(MessageOf([&] { local.LoadState({}); }),
+                HasSubstr("a state of 0 shared and 0 own tensors"));
+    return Values();
+  });
 }
 
 TEST(LocalSgdTest, Refusals) {

@@ -1,0 +1,244 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training steps of GPT-2 on random tokens under a strategy: forward, backward with whatever the
+// strategy moves, AdamW. Prints one line for scripts.
+//
+//   ./bazelw run //examples:gpt2_parallel_benchmark -- --size=mini --strategy=ddp --ranks=2
+//   ./bazelw run //examples:gpt2_parallel_benchmark -- --size=mini --strategy=single
+//
+// The rows of a step are the size's, whatever the strategy, so that lines compare. step_ms is rank
+// 0's median; the other ranks take as long, because they wait for each other. The peer that the
+// same steps are measured with is tests/peers/torch_gpt.py.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "glog/logging.h"
+#include "lockstep/amp/autocast.h"
+#include "lockstep/autograd/backward.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/nn/optim/adamw.h"
+#include "lockstep/strategies/data_parallel/data_parallel.h"
+#include "lockstep/strategies/data_parallel/device_list.h"
+#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
+#include "lockstep/tensor/tensor_tree.h"
+#include "lockstep/tensor/thread_state.h"
+
+ABSL_FLAG(std::string, size, "nano", "nano, mini or small.");
+ABSL_FLAG(std::string, strategy, "ddp", "single, ddp or dp.");
+ABSL_FLAG(int, ranks, 0, "Ranks of ddp, devices of dp. 0: 2, or 1 for single.");
+ABSL_FLAG(int, threads, 0, "Threads of all ranks or devices together. 0: all processors.");
+ABSL_FLAG(int, steps, 15, "Steps measured, after three that are not counted.");
+ABSL_FLAG(std::string, amp, "", "Mixed precision, as bf16. Empty: float32.");
+
+namespace lockstep::examples {
+namespace {
+
+constexpr int kStepsBefore = 3;
+
+struct Settings {
+  std::string size;
+  std::string strategy;
+  int ranks = 0;
+  int threads = 0;  // of each rank, or of the one process of dp
+  int steps = 0;
+  std::string amp;
+
+  bool has_processes() const { return strategy != "dp"; }
+  int64_t rows() const { return size == "nano" ? 12 : size == "mini" ? 8 : 2; }
+  int64_t rows_per_process() const { return has_processes() ? rows() / ranks : rows(); }
+};
+
+void Require(bool holds, absl::string_view flag, const absl::AlphaNum& value,
+             absl::string_view remedy) {
+  if (!holds) throw InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", remedy));
+}
+
+Settings SettingsFromFlags() {
+  Settings settings;
+  settings.size = absl::GetFlag(FLAGS_size);
+  Require(settings.size == "nano" || settings.size == "mini" || settings.size == "small", "size",
+          settings.size, "give nano, mini or small");
+  settings.strategy = absl::GetFlag(FLAGS_strategy);
+  const bool single = settings.strategy == "single";
+  Require(single || settings.strategy == "ddp" || settings.strategy == "dp", "strategy",
+          settings.strategy, "give single, ddp or dp");
+  settings.ranks = absl::GetFlag(FLAGS_ranks);
+  Require(settings.ranks >= 0 && settings.ranks <= 8, "ranks", settings.ranks, "give 1 to 8");
+  if (settings.ranks == 0) settings.ranks = single ? 1 : 2;
+  Require(!single || settings.ranks == 1, "ranks", settings.ranks, "is 1 with --strategy=single");
+  Require(settings.rows() % settings.ranks == 0, "ranks", settings.ranks,
+          absl::StrCat("does not divide the ", settings.rows(), " rows of ", settings.size));
+  const int threads = absl::GetFlag(FLAGS_threads);
+  Require(threads >= 0, "threads", threads, "give 1 or more, or 0 for all processors");
+  const int all = threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency());
+  settings.threads = settings.has_processes() ? std::max(1, all / settings.ranks) : all;
+  settings.steps = absl::GetFlag(FLAGS_steps);
+  Require(settings.steps >= 1, "steps", settings.steps, "give a count >= 1");
+  settings.amp = absl::GetFlag(FLAGS_amp);
+  try {
+    amp::ParseAutocast(settings.amp);
+  } catch (const Error& error) {
+    Require(false, "amp", settings.amp, error.message());
+  }
+  return settings;
+}
+
+// For spawned ranks.
+std::string Serialize(const Settings& settings) {
+  return absl::StrCat(settings.size, ",", settings.strategy, ",", settings.ranks, ",",
+                      settings.threads, ",", settings.steps, ",", settings.amp);
+}
+
+Settings Deserialize(absl::string_view text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, ',');
+  return {.size = parts.at(0),
+          .strategy = parts.at(1),
+          .ranks = std::stoi(parts.at(2)),
+          .threads = std::stoi(parts.at(3)),
+          .steps = std::stoi(parts.at(4)),
+          .amp = parts.at(5)};
+}
+
+// The mean loss over the rows of (ids, targets), under a strategy that the function keeps alive.
+using LossFunction = std::function<Tensor(const Tensor& ids, const Tensor& targets)>;
+
+// Where strategies differ, and all that a step needs to know of one. The optimizer is made
+// afterwards, of the module's parameters as the strategy leaves them.
+LossFunction Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>& model,
+                  const std::shared_ptr<comm::Communicator>& world) {
+  if (settings.strategy == "ddp") {
+    auto ddp = std::make_shared<strategies::DistributedDataParallel>(model, world);
+    return [model, ddp](const Tensor& ids, const Tensor& targets) {
+      return model->Loss(ids, targets);
+    };
+  }
+  if (settings.strategy == "dp") {
+    auto parallel = std::make_shared<strategies::DataParallel>(
+        model, strategies::DataParallelOptions{.devices = strategies::CpuDevices(settings.ranks)});
+    return [model, parallel](const Tensor& ids, const Tensor& targets) {
+      const auto on_replica = [&](const TensorTree& rows) {
+        return TensorTree(model->Loss(rows[0].tensor(), rows[1].tensor()));
+      };
+      return parallel->MeanLoss(on_replica, {ids, targets});
+    };
+  }
+  return [model](const Tensor& ids, const Tensor& targets) { return model->Loss(ids, targets); };
+}
+
+Tensor Tokens(const models::Gpt2Config& config, int64_t rows) {
+  const double count = static_cast<double>(config.vocabulary);
+  return To(RandomUniform({rows, config.block}, 0, count), DType::kInt64);
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+void Measure(const Settings& settings, const std::shared_ptr<comm::Communicator>& world) {
+  SetIntraOpThreads(settings.threads);
+  ManualSeed(1, world->rank());
+  const models::Gpt2Config config = models::Gpt2Preset(settings.size);
+  auto model = std::make_shared<models::Gpt2>(config);
+  const LossFunction loss_of = Wrap(settings, model, world);
+  optim::AdamW optimizer(model->NamedParameters(), {.lr = 1e-3});
+  const std::optional<amp::AutocastOptions> options = amp::ParseAutocast(settings.amp);
+  const Tensor ids = Tokens(config, settings.rows_per_process());
+  const Tensor targets = Tokens(config, settings.rows_per_process());
+  const auto step = [&] {
+    Tensor loss;
+    {
+      std::optional<amp::Autocast> autocast;
+      if (options) autocast.emplace(*options);
+      loss = loss_of(ids, targets);
+    }
+    autograd::Backward(loss);
+    optimizer.Step();
+    optimizer.ZeroGrad();
+    return loss;
+  };
+  for (int i = 0; i < kStepsBefore; ++i) step();
+  std::vector<double> seconds;
+  Tensor loss;
+  for (int i = 0; i < settings.steps; ++i) {
+    const Stopwatch watch;
+    loss = step();
+    seconds.push_back(watch.ElapsedSeconds());
+  }
+  if (world->rank() != 0) return;
+  const double median = Median(seconds);
+  const double tokens = static_cast<double>(settings.rows() * config.block);
+  std::printf(
+      "size=%s strategy=%s ranks=%d threads=%d amp=%s step_ms=%.2f tokens_per_second=%.0f "
+      "peak_bytes=%lld loss=%.3f\n",
+      settings.size.c_str(), settings.strategy.c_str(), settings.ranks, settings.threads,
+      settings.amp.empty() ? "none" : settings.amp.c_str(), median * 1e3, tokens / median,
+      static_cast<long long>(GetMemoryStats(Cpu()).peak_bytes), loss.Item<double>());
+}
+
+void RankMain(comm::RankContext& context) {
+  Measure(Deserialize(context.argument), comm::InitProcessGroup(context.group_options()));
+}
+
+int Main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument != "--help" && argument != "-help") continue;
+    std::printf(
+        "Times training steps of GPT-2 under a strategy.\n"
+        "  --size=nano|mini|small  --strategy=single|ddp|dp  --ranks=N (devices of dp)\n"
+        "  --threads=N (of all ranks together; 0: all processors)  --steps=N\n"
+        "  --amp=bf16|fp16|pure_bf16|pure_fp16 (without a scaler: for time only)\n");
+    return 0;
+  }
+  try {
+    const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+    if (rest.size() > 1) {
+      throw InvalidArgumentError(absl::StrCat("unknown argument '", rest[1], "'; see --help"));
+    }
+    const Settings settings = SettingsFromFlags();
+    comm::SpawnOptions options;
+    options.argument = Serialize(settings);
+    options.threads_per_rank = settings.threads;
+    comm::Spawn(settings.has_processes() ? settings.ranks : 1, &RankMain, options).ThrowIfFailed();
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gpt2_parallel_benchmark: %s\n", error.message().c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpt2_parallel_benchmark: %s\n", error.what());
+  }
+  return 1;
+}
+
+}  // namespace
+}  // namespace lockstep::examples
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;  // no files
+  google::InitGoogleLogging(argv[0]);
+  lockstep::comm::MaybeRunSpawnedRank(argc, argv);
+  return lockstep::examples::Main(argc, argv);
+}

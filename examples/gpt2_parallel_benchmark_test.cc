@@ -1,0 +1,98 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs gpt2_parallel_benchmark as scripts do: flags in, one line and an exit status out.
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+
+namespace {
+
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string err;
+};
+
+Outcome RunBenchmark(const std::string& flags) {
+  const std::string errors = testing::TempDir() + "/gpt2_parallel_benchmark.err";
+  const std::string command =
+      absl::StrCat("examples/gpt2_parallel_benchmark ", flags, " 2>", errors);
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  while (const size_t count = fread(buffer, 1, sizeof(buffer), pipe)) {
+    outcome.out.append(buffer, count);
+  }
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  std::ifstream file(errors);
+  outcome.err.assign(std::istreambuf_iterator<char>(file), {});
+  return outcome;
+}
+
+std::map<std::string, std::string> Fields(const std::string& line) {
+  std::map<std::string, std::string> fields;
+  for (absl::string_view field : absl::StrSplit(line, ' ')) {
+    const std::pair<std::string, std::string> pair = absl::StrSplit(field, absl::MaxSplits('=', 1));
+    fields.insert(pair);
+  }
+  return fields;
+}
+
+double Number(const std::map<std::string, std::string>& fields, const std::string& name) {
+  double value = 0;
+  EXPECT_TRUE(absl::SimpleAtod(fields.at(name), &value)) << name;
+  return value;
+}
+
+TEST(Gpt2ParallelBenchmarkTest, EveryStrategyTrainsTheSameRowsAndPrintsOneLine) {
+  std::map<std::string, double> losses;
+  for (const std::string strategy : {"single", "ddp", "dp"}) {
+    const Outcome run = RunBenchmark("--size=nano --threads=2 --steps=2 --strategy=" + strategy);
+    ASSERT_EQ(run.status, 0) << run.err;
+    const std::vector<std::string> lines = absl::StrSplit(run.out, '\n', absl::SkipEmpty());
+    ASSERT_EQ(lines.size(), 1u) << run.out;
+    const std::map<std::string, std::string> fields = Fields(lines[0]);
+    EXPECT_EQ(fields.at("strategy"), strategy);
+    EXPECT_EQ(fields.at("ranks"), strategy == "single" ? "1" : "2");
+    EXPECT_EQ(fields.at("threads"), strategy == "ddp" ? "1" : "2") << "of a process";
+    constexpr double kTokens = 12 * 64;
+    EXPECT_NEAR(Number(fields, "tokens_per_second") * Number(fields, "step_ms") / 1e3 / kTokens, 1,
+                0.01);
+    losses[strategy] = Number(fields, "loss");
+  }
+  // Random tokens of 65, learnt by heart a little; one process has the same ones either way.
+  EXPECT_LT(losses["single"], 4);
+  EXPECT_NEAR(losses["dp"], losses["single"], 0.002);
+  EXPECT_LT(losses["ddp"], 4);
+  EXPECT_EQ(RunBenchmark("--size=nano --threads=2 --steps=1 --amp=bf16").status, 0);
+}
+
+TEST(Gpt2ParallelBenchmarkTest, WrongFlagsAreOneLineAndStatusOne) {
+  for (const char* flags :
+       {"--size=large", "--strategy=fsdp", "--strategy=single --ranks=2", "--ranks=-1", "--ranks=5",
+        "--threads=-1", "--steps=0", "--amp=bf8", "--no_such_flag", "stray"}) {
+    const Outcome run = RunBenchmark(flags);
+    EXPECT_EQ(run.status, 1) << flags;
+    EXPECT_EQ(run.out, "") << flags;
+    const std::vector<std::string> lines = absl::StrSplit(run.err, '\n', absl::SkipEmpty());
+    EXPECT_EQ(lines.size(), 1u) << flags << ": " << run.err;
+  }
+  const Outcome help = RunBenchmark("--help");
+  EXPECT_EQ(help.status, 0);
+  EXPECT_NE(help.out.find("--strategy"), std::string::npos);
+}
+
+}  // namespace
