@@ -97,8 +97,8 @@ bool JsonSection::TakeAuto(absl::string_view key, const JsonNode& node, T* value
     throw InvalidArgumentError(Message(key, "this key has no automatic value; write one"));
   }
   if (!automatic->value.has_value()) {
-    throw InvalidArgumentError(Message(
-        key, absl::StrCat("write a value, or give the program's in ", automatic->field)));
+    throw InvalidArgumentError(
+        Message(key, absl::StrCat("write a value, or give the program's in ", automatic->field)));
   }
   *value = *automatic->value;
   return true;
@@ -110,17 +110,16 @@ void JsonSection::Integer(absl::string_view key, int64_t* value, int64_t minimum
   if (node == nullptr) return;
   int64_t found = 0;
   if (!TakeAuto(key, *node, &found, automatic)) {
-    const bool whole =
-        node->kind == Kind::kReal && std::abs(node->real) < 0x1p62 &&
-        node->real == std::floor(node->real);
+    const bool whole = node->kind == Kind::kReal && std::abs(node->real) < 0x1p62 &&
+                       node->real == std::floor(node->real);
     if (node->kind != Kind::kInteger && !whole) Refuse(key, "a whole number");
     found = whole ? static_cast<int64_t>(node->real) : node->integer;
   }
   if (found < minimum || found > maximum) {
     const bool bounded = maximum != std::numeric_limits<int64_t>::max();
-    throw InvalidArgumentError(Message(
-        key, absl::StrCat(found, " is out of range: it must be at least ", minimum,
-                          bounded ? absl::StrCat(" and at most ", maximum) : "")));
+    throw InvalidArgumentError(
+        Message(key, absl::StrCat(found, " is out of range: it must be at least ", minimum,
+                                  bounded ? absl::StrCat(" and at most ", maximum) : "")));
   }
   *value = found;
 }
@@ -136,9 +135,9 @@ void JsonSection::Real(absl::string_view key, double* value, double minimum, dou
   }
   if (!(found >= minimum && found <= maximum)) {
     const bool bounded = maximum != std::numeric_limits<double>::max();
-    throw InvalidArgumentError(Message(
-        key, absl::StrCat(found, " is out of range: it must be at least ", minimum,
-                          bounded ? absl::StrCat(" and at most ", maximum) : "")));
+    throw InvalidArgumentError(
+        Message(key, absl::StrCat(found, " is out of range: it must be at least ", minimum,
+                                  bounded ? absl::StrCat(" and at most ", maximum) : "")));
   }
   *value = found;
 }
@@ -206,10 +205,10 @@ void JsonSection::Finish() const {
   for (const JsonMember& member : node_->members) {
     if (std::find(known_.begin(), known_.end(), member.key) != known_.end()) continue;
     const std::string nearest = Nearest(member.key, known_);
-    throw InvalidArgumentError(absl::StrCat(
-        "line ", member.value.line, ": ", PathOf(member.key.substr(0, kLongestKey)),
-        " is no key that is known here",
-        nearest.empty() ? "" : absl::StrCat("; the nearest is ", PathOf(nearest))));
+    throw InvalidArgumentError(
+        absl::StrCat("line ", member.value.line, ": ", PathOf(member.key.substr(0, kLongestKey)),
+                     " is no key that is known here",
+                     nearest.empty() ? "" : absl::StrCat("; the nearest is ", PathOf(nearest))));
   }
 }
 

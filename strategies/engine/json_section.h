@@ -9,8 +9,8 @@
 //   zero.Ignored({"override_module_apply"});
 //   zero.Finish();
 //
-// A key that is absent leaves the value as it is. All throw InvalidArgument that names the line, the
-// key with its path, the value and what was expected.
+// A key that is absent leaves the value as it is. All throw InvalidArgument that names the line,
+// the key with its path, the value and what was expected.
 #ifndef LOCKSTEP_STRATEGIES_ENGINE_JSON_SECTION_H_
 #define LOCKSTEP_STRATEGIES_ENGINE_JSON_SECTION_H_
 

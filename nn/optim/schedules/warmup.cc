@@ -8,7 +8,6 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/error.h"
 #include "lockstep/nn/optim/option_checks.h"
 
 namespace lockstep::optim {
@@ -16,7 +15,9 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-int64_t WarmupIterations(int64_t warmup_num_steps) { return std::max<int64_t>(2, warmup_num_steps); }
+int64_t WarmupIterations(int64_t warmup_num_steps) {
+  return std::max<int64_t>(2, warmup_num_steps);
+}
 
 double WarmupPart(WarmupType type, int64_t iteration, int64_t iterations) {
   const auto i = static_cast<double>(iteration), n = static_cast<double>(iterations);
@@ -73,8 +74,8 @@ ScheduleFunction WarmupCosineLr(const WarmupCosineLrOptions& options) {
       return options.warmup_min_ratio +
              (1 - options.warmup_min_ratio) * WarmupPart(options.warmup_type, i, n);
     }
-    const double x = std::min(1.0, static_cast<double>(i - n + 1) /
-                                       static_cast<double>(options.total_num_steps - n));
+    const double x = std::min(
+        1.0, static_cast<double>(i - n + 1) / static_cast<double>(options.total_num_steps - n));
     return options.cos_min_ratio + (1 - options.cos_min_ratio) * (1 + std::cos(kPi * x)) / 2;
   };
 }
