@@ -11,8 +11,8 @@
 //   optim::Schedule schedule(&optimizer, MakeSchedule(*config.scheduler));
 //
 // Names, meanings and defaults are DeepSpeed's, with its surprises: an optimizer of type "Adam" is
-// AdamW unless "adam_w_mode" is false, and neither decays weights unless told to. Pure: nothing here
-// communicates or looks at the machine.
+// AdamW unless "adam_w_mode" is false, and neither decays weights unless told to. Pure: nothing
+// here communicates or looks at the machine.
 //
 // What cannot change results (logging, profiling, hints of speed that have no meaning here) goes
 // onto `ignored`; what would change them and does not exist here is refused, with what to use; all
@@ -146,7 +146,8 @@ struct DeepSpeedConfig {
 DeepSpeedConfig ParseDeepSpeedConfig(absl::string_view json, int64_t ranks,
                                      const DeepSpeedAutos& autos = {});
 
-// The same of a file, whose name is put before each message. Throws NotFound when it cannot be read.
+// The same of a file, whose name is put before each message. Throws NotFound when it cannot be
+// read.
 DeepSpeedConfig LoadDeepSpeedConfig(const std::string& path, int64_t ranks,
                                     const DeepSpeedAutos& autos = {});
 
