@@ -97,9 +97,9 @@ void Recording::NoteWrites(const OpCall& op_call, int number, Call& call) {
     if (!op_call.inputs[i].defined() || !WritesInput(info, op_call, i)) continue;
     const int memory = call.inputs[i].memory;
     if (memory >= 0) {
-      const bool whole = WritesWhole(call, i);
-      if (whole) call.overwritten = static_cast<int>(i);
-      memories_[memory].writers.push_back({number, whole});
+      const bool blind = IsBlind(call, i);
+      if (blind) call.blind = static_cast<int>(i);
+      memories_[memory].writers.push_back({number, blind && CoversMemory(call.inputs[i])});
     } else if (const auto& origin = op_call.inputs[i].impl().meta_origin) {
       origin->OnUnrecordedWrite();  // of another recording, whose lock is its own
     }
@@ -129,20 +129,23 @@ Recording::Operand Recording::OperandOf(const Tensor& input) const {
   return operand;
 }
 
-bool Recording::WritesWhole(const Call& call, size_t index) const {
+// A source that shows the target's memory is a look at it.
+bool Recording::IsBlind(const Call& call, size_t index) {
   const bool blind =
       index == 0 && (call.op == OpId::kCopyInto || (call.op == OpId::kFill && call.in_place));
   if (!blind) return false;
-  const Operand& target = call.inputs[index];
-  const Memory& memory = memories_[target.memory];
-  // Dispatch has refused targets whose elements share an address. A source that shows the target's
-  // memory is a look at it.
-  int64_t count = 1, all = 1;
-  for (int64_t size : target.shape) count *= size;
-  for (int64_t size : memory.shape) all *= size;
   for (size_t i = 1; i < call.inputs.size(); ++i) {
-    if (call.inputs[i].memory == target.memory) return false;
+    if (call.inputs[i].memory == call.inputs[index].memory) return false;
   }
+  return true;
+}
+
+// For targets of writes: their elements share no address, dispatch has refused those that do.
+bool Recording::CoversMemory(const Operand& operand) const {
+  const Memory& memory = memories_[operand.memory];
+  int64_t count = 1, all = 1;
+  for (int64_t size : operand.shape) count *= size;
+  for (int64_t size : memory.shape) all *= size;
   return count == all && IsContiguous(memory.shape, memory.strides);
 }
 
@@ -153,20 +156,16 @@ void Recording::SetUnknown(int memory) {
 
 // ---- Planning ----
 
-void Recording::AddWriters(int memory, int before, std::vector<int>& pending, Plan& plan) const {
+bool Recording::AddWriters(int memory, int before, std::vector<int>& pending) const {
   const std::vector<Writer>& writers = memories_[memory].writers;
   bool any = false;
   for (size_t i = writers.size(); i-- > 0;) {
     if (writers[i].call >= before) continue;
     any = true;
     pending.push_back(writers[i].call);
-    if (writers[i].whole) return;
+    if (writers[i].whole) break;
   }
-  if (!any && plan.problem.empty()) {
-    plan.problem =
-        "its values, or those it was made from, were never written (Empty); initialise "
-        "it in the constructor";
-  }
+  return any;
 }
 
 Recording::Plan Recording::PlanFor(int memory) const {
@@ -177,9 +176,12 @@ Recording::Plan Recording::PlanFor(int memory) const {
         "it within the scope that made it, or materialise it first";
     return plan;
   }
+  const char* const unwritten =
+      "its values, or those it was made from, were never written (Empty); initialise it in the "
+      "constructor";
   absl::flat_hash_set<int> seen;
   std::vector<int> pending;
-  AddWriters(memory, std::numeric_limits<int>::max(), pending, plan);
+  if (!AddWriters(memory, std::numeric_limits<int>::max(), pending)) plan.problem = unwritten;
   while (!pending.empty()) {
     const int number = pending.back();
     pending.pop_back();
@@ -195,8 +197,10 @@ Recording::Plan Recording::PlanFor(int memory) const {
       } else if (input.real.defined() && input.real.version() != input.version) {
         plan.problem = absl::StrCat(GetOpInfo(call.op).name, " took ", input.real.DebugString(),
                                     ", which has been changed since; give it a Clone()");
-      } else if (input.memory >= 0 && static_cast<int>(i) != call.overwritten) {
-        AddWriters(input.memory, number, pending, plan);
+      } else if (input.memory >= 0) {
+        const bool blind = static_cast<int>(i) == call.blind;
+        if (blind && CoversMemory(input)) continue;
+        if (!AddWriters(input.memory, number, pending) && !blind) plan.problem = unwritten;
       }
     }
   }
@@ -257,7 +261,7 @@ class Replayer {
   // the parameter instead, so that there are not both at a time.
   void PlanTakeover(int number, const absl::flat_hash_set<int>& used) {
     const Recording::Call& call = recording_.calls_[number];
-    if (call.op != OpId::kCopyInto || call.overwritten != 0) return;
+    if (call.op != OpId::kCopyInto || call.blind != 0) return;
     const Recording::Operand &to = call.inputs[0], &from = call.inputs[1];
     if (from.memory < 0 || last_use_.at(from.memory) != number || from.memory == target_) return;
     if (used.contains(to.memory)) return;

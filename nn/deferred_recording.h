@@ -59,7 +59,7 @@ class Recording : public MetaRecorder, public std::enable_shared_from_this<Recor
     bool in_place = false;
     MemoryCategory category;   // of what it makes
     std::vector<int> outputs;  // memories it makes
-    int overwritten = -1;      // input whose memory it writes whole without reading it
+    int blind = -1;            // input that it writes without reading its memory
   };
   struct Writer {
     int call;
@@ -83,9 +83,10 @@ class Recording : public MetaRecorder, public std::enable_shared_from_this<Recor
   int AddMemory(const Tensor& made);
   Operand OperandOf(const Tensor& input) const;
   void NoteWrites(const OpCall& op_call, int number, Call& call);
-  bool WritesWhole(const Call& call, size_t index) const;
-  // Adds the calls that leave `memory` as it is before call `before`.
-  void AddWriters(int memory, int before, std::vector<int>& pending, Plan& plan) const;
+  static bool IsBlind(const Call& call, size_t index);
+  bool CoversMemory(const Operand& operand) const;
+  // Adds the calls that leave `memory` as it is before call `before`. Whether there are any.
+  bool AddWriters(int memory, int before, std::vector<int>& pending) const;
   Plan PlanFor(int memory) const;
 
   mutable std::mutex mutex_;
