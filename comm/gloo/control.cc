@@ -26,6 +26,8 @@ namespace {
 // has ended for the reason.
 constexpr absl::Duration kLinger = absl::Milliseconds(500);
 constexpr absl::Duration kPatience = absl::Seconds(1);
+// For so long after a meeting the thread leaves the connections to the next one.
+constexpr absl::Duration kAttended = absl::Milliseconds(20);
 
 Error Destroyed() { return AbortedError("this communicator is being destroyed"); }
 
@@ -52,8 +54,10 @@ Control::Control(std::vector<UniqueFd> links, int rank, int size, std::string gr
 Control::~Control() = default;
 
 void Control::Start() {
-  wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake_.valid()) throw ResourceExhaustedError(absl::StrCat("eventfd: ", ErrnoText(errno)));
+  for (UniqueFd* wake : {&wake_, &attendant_wake_}) {
+    *wake = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!wake->valid()) throw ResourceExhaustedError(absl::StrCat("eventfd: ", ErrnoText(errno)));
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -120,7 +124,8 @@ void Control::AwaitGo(const RankCall& call, absl::Duration timeout, Lock& lock) 
     RunInterrupt(lock);
     // In slices, to notice that the wait has become long.
     const Deadline slice = std::min(deadline, Deadline::After(kHeartbeat));
-    if (changed_.wait_until(lock, slice.ToTimePoint(), [&] { return IsMet(call.sequence); })) break;
+    while (!IsMet(call.sequence) && !slice.Expired()) Attend(slice, lock);
+    if (IsMet(call.sequence)) break;
     const bool expired = deadline.Expired();
     if (waits_ != nullptr && (expired || waits_->IsDue(since_ns, timeout))) {
       const WaitBoard::Wait wait = current_wait();
@@ -215,7 +220,7 @@ void Control::Arrive(int rank, int64_t sequence, const Signature& signature,
   go.kind = MessageKind::kGo;
   go.sequence = sequence;
   SendToAll(go);
-  changed_.notify_all();
+  Notify();
 }
 
 void Control::Expire(int rank, int64_t sequence, absl::Duration timeout,
@@ -252,7 +257,7 @@ void Control::MarkLeft(int rank) {
     // Nobody gives the word any more.
     if (meeting_ > go_) CheckLeavers();
   }
-  changed_.notify_all();
+  Notify();
 }
 
 // ---- Failing ----
@@ -293,7 +298,7 @@ void Control::FailLocked(absl::StatusCode code, absl::string_view text, int told
   if (failure_.has_value()) return;
   failure_ = Error(code, text);
   interrupt_due_ = true;
-  changed_.notify_all();
+  Notify();
   ControlMessage message;
   message.kind = MessageKind::kFailed;
   message.code = code;
@@ -336,14 +341,14 @@ void Control::RunInterrupt(Lock& lock) {
   interrupt_();
   lock.lock();
   interrupting_ -= 1;
-  changed_.notify_all();
+  Notify();
 }
 
 void Control::Stop() {
   Lock lock(mutex_);
   stopping_ = true;
   interrupt_due_ = true;
-  changed_.notify_all();
+  Notify();
   RunInterrupt(lock);
 }
 
@@ -357,7 +362,7 @@ void Control::Leave() {
     leaving_ = true;
     changed_.wait(lock, [&] { return interrupting_ == 0; });
   }
-  Wake();
+  Wake(wake_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -372,7 +377,7 @@ void Control::SendFrame(int peer, absl::string_view frame) {
   if (!link.socket.valid()) return;
   absl::StrAppend(&link.out, frame);
   Flush(link);
-  if (!link.out.empty()) Wake();  // the thread sends the rest
+  if (!link.out.empty()) Wake(wake_);  // the thread sends the rest
 }
 
 void Control::SendToAll(const ControlMessage& message, int except) {
@@ -390,9 +395,14 @@ void Control::Flush(Link& link) {
   link.out.erase(0, result == IoResult::kClosed ? link.out.size() : sent);
 }
 
-void Control::Wake() {
+void Control::Wake(const UniqueFd& wake) {
   const uint64_t one = 1;
-  if (wake_.valid()) (void)!write(wake_.get(), &one, sizeof(one));
+  if (wake.valid()) (void)!write(wake.get(), &one, sizeof(one));
+}
+
+void Control::Notify() {
+  changed_.notify_all();
+  if (attending_) Wake(attendant_wake_);
 }
 
 void Control::Run() {
@@ -430,36 +440,53 @@ void Control::Run() {
 }
 
 void Control::PollOnce(Deadline tick) {
-  std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
+  Lock lock(mutex_);
+  const bool attended =
+      attending_ || MonotonicNanoseconds() - attended_ns_ < absl::ToInt64Nanoseconds(kAttended);
+  const Deadline until = attended ? std::min(tick, Deadline::After(kAttended)) : tick;
+  PollLinks(wake_, attended ? 0 : POLLIN, until, lock);
+}
+
+void Control::Attend(Deadline until, Lock& lock) {
+  attending_ = true;
+  PollLinks(attendant_wake_, POLLIN, until, lock);
+}
+
+void Control::PollLinks(const UniqueFd& wake, short wanted, Deadline until, Lock& lock) {
+  const bool attends = &wake == &attendant_wake_;
+  std::vector<pollfd> entries = {{wake.get(), POLLIN, 0}};
   std::vector<int> peers = {-1};
-  {
-    Lock lock(mutex_);
-    for (int peer = 0; peer < size_; ++peer) {
-      const Link& link = links_[static_cast<size_t>(peer)];
-      if (!link.socket.valid()) continue;
-      const short events = link.out.empty() ? POLLIN : POLLIN | POLLOUT;
-      entries.push_back({link.socket.get(), events, 0});
-      peers.push_back(peer);
-    }
+  for (int peer = 0; peer < size_; ++peer) {
+    const Link& link = links_[static_cast<size_t>(peer)];
+    const int events = wanted | (link.out.empty() ? 0 : POLLOUT);
+    if (!link.socket.valid() || events == 0) continue;
+    entries.push_back({link.socket.get(), static_cast<short>(events), 0});
+    peers.push_back(peer);
   }
-  if (poll(entries.data(), entries.size(), tick.RemainingPollMilliseconds()) <= 0) return;
+  lock.unlock();
+  const int ready = poll(entries.data(), entries.size(), until.RemainingPollMilliseconds());
+  lock.lock();
+  if (attends) {
+    attending_ = false;
+    attended_ns_ = MonotonicNanoseconds();
+  }
+  if (ready <= 0) return;
   if (entries[0].revents != 0) {
     uint64_t count = 0;
-    (void)!read(wake_.get(), &count, sizeof(count));
+    (void)!read(wake.get(), &count, sizeof(count));
   }
-  Lock lock(mutex_);
   for (size_t i = 1; i < entries.size(); ++i) {
     if (entries[i].revents == 0) continue;
     Flush(links_[static_cast<size_t>(peers[i])]);
-    if ((entries[i].revents & ~POLLOUT) != 0) ReadLink(peers[i], lock);
+    if ((entries[i].revents & ~POLLOUT) != 0) ReadLink(peers[i]);
   }
   RunInterrupt(lock);
 }
 
-void Control::ReadLink(int peer, Lock& lock) {
+void Control::ReadLink(int peer) {
   Link& link = links_[static_cast<size_t>(peer)];
   char buffer[16 << 10];
-  for (;;) {
+  while (link.socket.valid()) {  // another thread may have found its end
     const ssize_t n = recv(link.socket.get(), buffer, sizeof(buffer), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
@@ -480,7 +507,6 @@ void Control::ReadLink(int peer, Lock& lock) {
     }
     if (static_cast<size_t>(n) < sizeof(buffer)) break;
   }
-  RunInterrupt(lock);
 }
 
 void Control::HandleEnd(int peer) {
@@ -497,7 +523,7 @@ void Control::Handle(int peer, const ControlMessage& message) {
       return;
     case MessageKind::kGo:
       go_ = message.sequence;
-      changed_.notify_all();
+      Notify();
       return;
     case MessageKind::kExpired:
       if (rank_ == 0) Expire(peer, message.sequence, message.timeout, message.text);
@@ -521,6 +547,8 @@ void Control::Beat() {
   for (int peer = 0; peer < size_; ++peer) {
     Link& link = links_[static_cast<size_t>(peer)];
     if (!link.socket.valid()) continue;
+    // Whoever attends may have been held up with something unread: a last look.
+    if (!link.heard && link.missed + 1 >= kMissedHeartbeats) ReadLink(peer);
     // Counted in beats of this rank: one that was itself held up does not blame its peers.
     link.missed = link.heard || !link.begun ? 0 : link.missed + 1;
     link.heard = false;

@@ -10,7 +10,7 @@
 //   ... move data ...
 //
 // The connections are a star around rank 0, which compares the calls. A thread of each rank reads
-// them and sends a sign of life every 200 ms. Whatever ends a group (ranks that disagree, a rank
+// them and sends a sign of life every 100 ms. Whatever ends a group (ranks that disagree, a rank
 // that has died, left or does not answer, a deadline, an error of one rank) goes to rank 0, and
 // from there to all.
 #ifndef LOCKSTEP_COMM_GLOO_CONTROL_H_
@@ -42,9 +42,10 @@
 
 namespace lockstep::comm::gloo {
 
-inline constexpr absl::Duration kHeartbeat = absl::Milliseconds(200);
-// A rank of which nothing is heard for so many heartbeats in a row is taken for dead.
-inline constexpr int kMissedHeartbeats = 5;
+inline constexpr absl::Duration kHeartbeat = absl::Milliseconds(100);
+// A rank of which nothing is heard for so many heartbeats in a row is taken for dead: 0.8 to 0.9 s
+// after its last sign, so that all ranks know within a second.
+inline constexpr int kMissedHeartbeats = 8;
 
 // Thread-safe. Functions that wait throw InvalidArgument (ranks disagree), DeadlineExceeded (naming
 // the ranks that are missing), Unavailable (naming a rank that has died or left), Aborted (after
@@ -123,12 +124,17 @@ class Control {
   // ---- The thread ----
   void Run();
   void PollOnce(Deadline tick);
-  void ReadLink(int peer, Lock& lock);
   void HandleEnd(int peer);
   void Beat();
-  void Wake();
+  static void Wake(const UniqueFd& wake);
 
   // ---- Under the lock ----
+  // Reads the connections for the thread, on one that waits: nobody has to be woken then.
+  void Attend(Deadline until, Lock& lock);
+  // Releases the lock while it waits for one of `wake` and the connections.
+  void PollLinks(const UniqueFd& wake, short wanted, Deadline until, Lock& lock);
+  void ReadLink(int peer);
+  void Notify();
   void Handle(int peer, const ControlMessage& message);
   void Arrive(int rank, int64_t sequence, const Signature& signature, std::vector<int64_t> counts);
   void Expire(int rank, int64_t sequence, absl::Duration timeout, absl::string_view diagnosis);
@@ -160,7 +166,8 @@ class Control {
   const std::string group_name_;
   std::function<void()> interrupt_;
   WaitBoard* waits_ = nullptr;
-  UniqueFd wake_;
+  UniqueFd wake_;            // the thread's
+  UniqueFd attendant_wake_;  // of who is in Attend()
   std::thread thread_;
   std::atomic<int64_t> meetings_{0};
   ControlMessage last_call_;  // used by Meet() alone
@@ -179,6 +186,8 @@ class Control {
   bool leaving_ = false;
   bool interrupt_due_ = false;
   int interrupting_ = 0;
+  bool attending_ = false;
+  int64_t attended_ns_ = 0;  // end of the last Attend()
 };
 
 }  // namespace lockstep::comm::gloo

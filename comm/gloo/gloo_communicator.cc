@@ -28,6 +28,7 @@ uint64_t SlotOf(int64_t sequence) { return 2 * static_cast<uint64_t>(sequence); 
 GlooCommunicator::GlooCommunicator(const ProcessGroupOptions& options, GroupParts parts)
     : QueuedCommunicator(options, parts.key), parts_(std::move(parts)) {
   parts_.control->set_waits(&collective_waits());
+  parts_.transfers->set_waits(&transfer_waits());
   StartQueue();
 }
 

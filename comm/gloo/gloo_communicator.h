@@ -53,6 +53,8 @@ class GlooCommunicator final : public QueuedCommunicator {
 
  protected:
   void RunCollective(const Collective& collective, int64_t sequence) override;
+  // Gloo's thread writes to the connections: this one gets no SIGPIPE.
+  bool RunsOnAnyThread() const override { return true; }
   void StartTransfer(const Signature& signature, const Tensor& tensor, absl::Duration timeout,
                      TransferDone done) override;
   void ThrowIfFailed() const override;

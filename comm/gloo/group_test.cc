@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
@@ -109,7 +110,7 @@ void CheckLeadersTraffic(RankContext& context) {
   check.Expect("AllGather", comm->AllGather(x, y),
                leads ? Traffic{2, 2 * n, 2 * n} : Traffic{1, 0, 0});
   check.Expect("ReduceScatter", comm->ReduceScatter(y, x),
-               leads ? Traffic{3, 2 * n, 2 * n} : Traffic{1, 0, 0});
+               leads ? Traffic{2, 2 * n, 2 * n} : Traffic{1, 0, 0});
   check.Expect("Broadcast", comm->Broadcast(x, {.root = 3}),
                leads ? Traffic{comm->rank() == 0 ? 2 : 1, comm->rank() == 0 ? 0 : n,
                                comm->rank() == 0 ? n : 0}
@@ -119,6 +120,34 @@ void CheckLeadersTraffic(RankContext& context) {
 TEST(TrafficTest, LeadersOnly) {
   ExpectAllOk(Spawn(4, CheckLeadersTraffic,
                     {.mode = SpawnMode::kThreads, .argument = "backend=gloo hosts=0,1,1,0"}));
+}
+
+// More chunks to a part than are received at a time.
+void ReduceManyChunks(RankContext& context) {
+  const auto comm = MakeTestGroup(context);
+  const int64_t count = 5 * comm->size() * (512 << 10) / 4 + 12345;
+  const auto mine = [](int rank, int64_t i) { return static_cast<double>(i % 1009 + 5 * rank); };
+  double ranks = 0;
+  for (int rank = 0; rank < comm->size(); ++rank) ranks += 5 * rank;
+  const auto sum = [&](int64_t i) {
+    return static_cast<double>(comm->size()) * static_cast<double>(i % 1009) + ranks;
+  };
+  const Tensor x = Empty({count});
+  const Tensor y = Empty({count});
+  FillWith(x, [&](int64_t i) { return mine(comm->rank(), i); });
+  comm->AllReduce(x, y).Wait();
+  RequireValues(y, sum, "AllReduce");
+  comm->Reduce(x, comm->rank() == 1 ? x : Tensor(), {.root = 1}).Wait();
+  if (comm->rank() == 1) RequireValues(x, sum, "Reduce");
+  comm->Broadcast(x, {.root = 1}).Wait();
+  RequireValues(x, sum, "Broadcast");
+}
+
+TEST(ChunkTest, AreReducedInTurn) {
+  for (const int ranks : {2, 3}) {
+    ExpectAllOk(Spawn(ranks, ReduceManyChunks,
+                      {.mode = SpawnMode::kThreads, .argument = "backend=gloo hosts=own"}));
+  }
 }
 
 // Ranks of one host exchange nothing over TCP, unless they are told to.
@@ -208,10 +237,10 @@ void StopSilently(RankContext& context) {
   const int pid = std::stoi(context.store->Get("pid", Deadline::After(absl::Seconds(30))));
   const Stopwatch watch;
   RequireError(absl::StatusCode::kUnavailable,
-               {"rank 2 does not answer (no sign of life for 1s)", "collective 2"},
+               {"rank 2 does not answer (no sign of life for 800ms)", "collective 2"},
                [&] { comm->AllReduce(x).Wait(); });
   const double seconds = watch.ElapsedSeconds();
-  std::printf("silence was noticed after %.3f s (promised: about 1 s)\n", seconds);
+  std::printf("silence was noticed after %.3f s (promised: 1 s)\n", seconds);
   Require(seconds < 10, "the silence was noticed too late");
   context.store->Set(absl::StrCat("seen/", context.rank), "", Deadline());
   if (context.rank != 0) return;
@@ -240,6 +269,77 @@ void EnterInDifferentOrder(RankContext& context) {
   context.store->Set(absl::StrCat("done/", context.rank), "", Deadline());
   context.store->Wait({"done/0", "done/1"}, Deadline::After(absl::Seconds(30)));
   Require(second.sequence() == 0, "the other group's call was never issued");
+}
+
+// Rank 1 sends, and takes what it has sent itself, when rank 0 has been warned.
+void WaitForASlowSender(RankContext& context) {
+  ProcessGroupOptions options = TestGroupOptions(context);
+  options.timeout = absl::Seconds(60);
+  options.slow_warning = absl::Milliseconds(300);
+  options.on_slow = [&context](const std::string& warning) {
+    const std::string key = absl::StrCat("warnings/", context.rank);
+    context.store->Set(absl::StrCat(key, "/", context.store->Add(key, 1, Deadline())), warning,
+                       Deadline());
+  };
+  const auto comm = InitProcessGroup(options);
+  const Deadline patience = Deadline::After(absl::Seconds(30));
+  for (int message = 0; message < 3; ++message) {
+    const Tensor x = FromVector<float>({static_cast<float>(message), 2, 3}, {3});
+    const Tensor got = Empty({3});
+    const bool slow = message == 1;
+    if (context.rank == 0) {
+      comm->Recv(got, 1).Wait();
+      Require(got.Item<float>({0}) == static_cast<float>(message), "what was received");
+    } else {
+      const Work to_self = slow ? comm->Send(x, 1) : Work();
+      for (const char* key : {"warnings/0/1", "warnings/1/1"}) {
+        if (slow) context.store->Get(key, patience);
+      }
+      comm->Send(x, 0).Wait();
+      if (slow) comm->Recv(got, 1).Wait();
+      to_self.Wait();
+    }
+  }
+  comm->Barrier().Wait();
+  const std::string key = absl::StrCat("warnings/", context.rank);
+  Require(context.store->Add(key, 0, patience) == 1, "one warning for one transfer");
+  const std::string warning = context.store->Get(key + "/1", patience);
+  for (const std::string& part :
+       {std::string("group \"world\": slow: for "),
+        std::string(context.rank == 0 ? "rank 0 waits in group \"world\" for message 1 "
+                                        "(Recv(float32 x 3, from rank 1)), which rank 1 has not "
+                                        "sent: "
+                                      : "rank 1 waits in group \"world\" for message 0 "
+                                        "(Send(float32 x 3, to rank 1)), which rank 1 has not ")}) {
+    Require(absl::StrContains(warning, part), part + " in " + warning);
+  }
+}
+
+TEST(WaitTest, ASlowSenderIsWarnedOf) {
+  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+    ExpectAllOk(Spawn(2, WaitForASlowSender, {.mode = mode, .argument = "backend=gloo hosts=own"}));
+  }
+}
+
+// Both receive before they send.
+void ReceiveFromEachOther(RankContext& context) {
+  const auto comm = MakeTestGroup(context, absl::Seconds(2));
+  comm->Barrier().Wait();
+  RequireError(absl::StatusCode::kDeadlineExceeded,
+               {"did not call Send(float32 x 3, to rank", "within 2s",
+                "rank 0 waits in group \"world\" for message 0 (Recv(float32 x 3, from rank 1)), "
+                "which rank 1 has not sent: ",
+                "rank 1 waits in group \"world\" for message 0 (Recv(float32 x 3, from rank 0)), "
+                "which rank 0 has not sent: ",
+                "the ranks wait for each other"},
+               [&] { comm->Recv(Empty({3}), 1 - context.rank).Wait(); });
+  context.store->Set(absl::StrCat("done/", context.rank), "", Deadline());
+  context.store->Wait({"done/0", "done/1"}, Deadline::After(absl::Seconds(30)));
+}
+
+TEST(WaitTest, ACircleOfReceivesIsExplained) {
+  ExpectAllOk(Spawn(2, ReceiveFromEachOther,
+                    {.mode = SpawnMode::kThreads, .argument = "backend=gloo hosts=own"}));
 }
 
 TEST(WaitTest, ACircleIsExplained) {

@@ -13,8 +13,8 @@
 namespace lockstep::comm::gloo {
 namespace {
 
-// Large enough that Gloo's three messages a piece do not matter.
-constexpr int64_t kChunkBytes = 256 << 10;
+// Large enough that Gloo's three messages a piece, and the wake-ups that they cost, do not matter.
+constexpr int64_t kChunkBytes = 512 << 10;
 // Chunks that a member receives from each other one at a time: what has come stays in a cache until
 // it is reduced.
 constexpr int64_t kWindow = 2;

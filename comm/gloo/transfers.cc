@@ -126,44 +126,54 @@ void Transfers::Run(Lane& lane) {
 }
 
 void Transfers::Move(const Pending& transfer) {
-  const int peer = transfer.signature.peer;
-  const bool sends = transfer.sends();
   const Deadline deadline = Deadline::After(transfer.timeout);
-  const auto describe = [&](const char* verb) {
-    return [this, &transfer, verb](int, Pieces::Trouble trouble) {
-      if (trouble == Pieces::Trouble::kDamaged) return DamagedText(transfer, "data");
-      return MissingTransferText(transfer.number, control_.rank(), transfer.signature, verb,
-                                 transfer.timeout);
-    };
-  };
   const std::optional<FaultKind> fault = FaultAt(transfer);
   if (fault == FaultKind::kDrop) return AwaitDeadline(transfer, deadline);
-  // Both ends tell before they listen.
-  const std::string mine = HeaderOf(transfer, fault);
-  std::string theirs(kSignatureFrame, '\0');
-  {
-    Pieces out(&exchange_, sends ? kSenderSlot : kReceiverSlot, deadline, describe("call"), false);
-    Pieces in(&exchange_, sends ? kReceiverSlot : kSenderSlot, deadline, describe("call"), false);
-    in.Receive(peer, theirs.data(), static_cast<int64_t>(theirs.size()));
-    out.Send(peer, mine.data(), static_cast<int64_t>(mine.size()));
-    out.Start();
-    in.AwaitAll();
-    out.AwaitAll();
-  }
-  CheckHeader(transfer, theirs);
+  CheckHeader(transfer, SwapHeaders(transfer, HeaderOf(transfer, fault), deadline));
   // What was wrong with the header is for the peer to tell.
   if (fault.has_value() && fault != FaultKind::kCorruptPayload) {
     return AwaitDeadline(transfer, deadline);
   }
   if (fault.has_value()) exchange_.CorruptNext();
-  Pieces data(&exchange_, kSenderSlot, deadline, describe("finish"));
+  Pieces data(&exchange_, kSenderSlot, deadline, [&](int, Pieces::Trouble trouble) {
+    if (trouble == Pieces::Trouble::kDamaged) return DamagedText(transfer, "data");
+    return LateText(transfer, "finish");
+  });
   void* const memory = KernelRawData(transfer.tensor);
-  if (sends) {
-    data.Send(peer, memory, transfer.tensor.bytes());
+  if (transfer.sends()) {
+    data.Send(transfer.signature.peer, memory, transfer.tensor.bytes());
   } else {
-    data.Receive(peer, memory, transfer.tensor.bytes());
+    data.Receive(transfer.signature.peer, memory, transfer.tensor.bytes());
   }
   data.AwaitAll();
+}
+
+std::string Transfers::SwapHeaders(const Pending& transfer, const std::string& mine,
+                                   Deadline deadline) {
+  const TransferWatch::Wait wait(watch_, transfer.signature, transfer.number, transfer.timeout);
+  const auto describe = [&](int, Pieces::Trouble) {
+    return absl::StrCat(LateText(transfer, "call"), WhyLate(wait));
+  };
+  const int peer = transfer.signature.peer;
+  const bool sends = transfer.sends();
+  std::string theirs(kSignatureFrame, '\0');
+  // Both ends tell before they listen.
+  Pieces out(&exchange_, sends ? kSenderSlot : kReceiverSlot, deadline, describe, false);
+  Pieces in(&exchange_, sends ? kReceiverSlot : kSenderSlot, deadline, describe, false);
+  in.Receive(peer, theirs.data(), static_cast<int64_t>(theirs.size()));
+  out.Send(peer, mine.data(), static_cast<int64_t>(mine.size()));
+  out.Start();
+  in.AwaitAll();
+  out.AwaitAll();
+  return theirs;
+}
+
+std::string Transfers::LateText(const Pending& mine, absl::string_view verb) const {
+  return MissingTransferText(mine.number, control_.rank(), mine.signature, verb, mine.timeout);
+}
+
+std::string Transfers::WhyLate(const TransferWatch::Wait& wait) const {
+  return control_.Interrupted() ? "" : wait.Diagnose();  // of several that are late one is told of
 }
 
 std::string Transfers::DamagedText(const Pending& mine, absl::string_view what) const {
@@ -205,9 +215,7 @@ std::string Transfers::HeaderOf(const Pending& transfer, std::optional<FaultKind
 
 void Transfers::AwaitDeadline(const Pending& transfer, Deadline deadline) {
   control_.AwaitInterrupt(deadline);
-  control_.FailAndThrow(absl::StatusCode::kDeadlineExceeded,
-                        MissingTransferText(transfer.number, control_.rank(), transfer.signature,
-                                            "call", transfer.timeout));
+  control_.FailAndThrow(absl::StatusCode::kDeadlineExceeded, LateText(transfer, "call"));
 }
 
 // ---- To itself ----
@@ -218,7 +226,8 @@ void Transfers::RunSelf(Lane& sends, Lane& receives) {
     changed_.wait(lock,
                   [&] { return stopping_ || !sends.pending.empty() || !receives.pending.empty(); });
     if (sends.pending.empty() && receives.pending.empty()) return;
-    if (AwaitPair(sends, receives, lock)) {
+    std::string why;
+    if (AwaitPair(sends, receives, lock, &why)) {
       Pending send = Take(sends);
       Pending receive = Take(receives);
       lock.unlock();
@@ -230,8 +239,7 @@ void Transfers::RunSelf(Lane& sends, Lane& receives) {
       lock.unlock();
       std::optional<Error> error = Try([&] {
         control_.FailAndThrow(absl::StatusCode::kDeadlineExceeded,
-                              MissingTransferText(late.number, control_.rank(), late.signature,
-                                                  "call", late.timeout));
+                              absl::StrCat(LateText(late, "call"), why));
       });
       Finish(std::move(late), std::move(error));
     }
@@ -239,12 +247,21 @@ void Transfers::RunSelf(Lane& sends, Lane& receives) {
   }
 }
 
-bool Transfers::AwaitPair(const Lane& sends, const Lane& receives, Lock& lock) {
-  const Lane& first = receives.pending.empty() ? sends : receives;
-  const Deadline deadline = Deadline::After(first.pending.front().timeout);
-  while (sends.pending.empty() || receives.pending.empty()) {
+bool Transfers::AwaitPair(const Lane& sends, const Lane& receives, Lock& lock, std::string* why) {
+  const auto complete = [&] { return !sends.pending.empty() && !receives.pending.empty(); };
+  if (complete()) return true;
+  const Pending& first = (receives.pending.empty() ? sends : receives).pending.front();
+  const Deadline deadline = Deadline::After(first.timeout);
+  const TransferWatch::Wait wait(watch_, first.signature, first.number, first.timeout);
+  while (!complete()) {
     // The interrupt takes the lock, so that none falls between this look and the wait.
-    if (control_.Interrupted() || deadline.Expired()) return false;
+    if (control_.Interrupted()) return false;
+    if (deadline.Expired()) {
+      lock.unlock();  // the store is asked
+      *why = WhyLate(wait);
+      lock.lock();
+      return complete();
+    }
     if (deadline.IsInfinite()) {
       changed_.wait(lock);
     } else {

@@ -29,7 +29,9 @@
 #include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/gloo/control.h"
 #include "lockstep/comm/gloo/exchange.h"
+#include "lockstep/comm/gloo/transfer_watch.h"
 #include "lockstep/comm/signature.h"
+#include "lockstep/comm/wait_board.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::comm::gloo {
@@ -43,6 +45,8 @@ class Transfers {
   // `faults`: null but in tests.
   Transfers(Exchange* exchange, Control* control, FaultInjector* faults)
       : exchange_(*exchange), control_(*control), faults_(faults) {}
+  // Told of transfers that wait long for their peers; outlives this. Before the first Start.
+  void set_waits(WaitBoard* waits) { watch_.set_board(waits); }
   // REQUIRES Stop(), if anything was started.
   ~Transfers() = default;
   // REQUIRES a stopped Control. What is pending fails; returns when it has.
@@ -74,14 +78,20 @@ class Transfers {
   // The thread of a lane.
   void Run(Lane& lane);
   void Move(const Pending& transfer);
+  // What the peer says it has called.
+  std::string SwapHeaders(const Pending& transfer, const std::string& mine, Deadline deadline);
   // The thread of what this rank sends to itself: both lanes.
   void RunSelf(Lane& sends, Lane& receives);
-  // False when the one that is there has waited too long, or waiting has become useless.
-  bool AwaitPair(const Lane& sends, const Lane& receives, Lock& lock);
+  // False when the one that is there has waited too long, with what is known of why, or waiting has
+  // become useless.
+  bool AwaitPair(const Lane& sends, const Lane& receives, Lock& lock, std::string* why);
   void MoveToSelf(const Pending& send, const Pending& receive);
 
   std::string DamagedText(const Pending& mine, absl::string_view what) const;
-  // What the peer says it has called. Throws, as the group's error, DataLoss (damaged, out of
+  std::string LateText(const Pending& mine, absl::string_view verb) const;
+  // What is known of why, for behind that.
+  std::string WhyLate(const TransferWatch::Wait& wait) const;
+  // Of what the peer says it has called. Throws, as the group's error, DataLoss (damaged, out of
   // turn), and as Compare does.
   void CheckHeader(const Pending& mine, absl::string_view header);
   std::optional<FaultKind> FaultAt(const Pending& transfer) const;
@@ -98,6 +108,7 @@ class Transfers {
   Exchange& exchange_;
   Control& control_;
   FaultInjector* const faults_;
+  TransferWatch watch_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
