@@ -23,7 +23,9 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "glog/logging.h"
@@ -39,6 +41,8 @@
 #include "lockstep/strategies/data_parallel/data_parallel.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -46,8 +50,9 @@
 #include "lockstep/tensor/thread_state.h"
 
 ABSL_FLAG(std::string, size, "nano", "nano, mini or small.");
-ABSL_FLAG(std::string, strategy, "ddp", "single, ddp or dp.");
-ABSL_FLAG(int, ranks, 0, "Ranks of ddp, devices of dp. 0: 2, or 1 for single.");
+ABSL_FLAG(std::string, strategy, "ddp",
+          "single, ddp, dp, fsdp, fsdp_grad_op or fsdp_offload (units: blocks).");
+ABSL_FLAG(int, ranks, 0, "Ranks, devices of dp. 0: 2, or 1 for single.");
 ABSL_FLAG(int, threads, 0, "Threads of all ranks or devices together. 0: all processors.");
 ABSL_FLAG(int, steps, 15, "Steps measured, after three that are not counted.");
 ABSL_FLAG(std::string, amp, "", "Mixed precision, as bf16. Empty: float32.");
@@ -82,8 +87,10 @@ Settings SettingsFromFlags() {
           settings.size, "give nano, mini or small");
   settings.strategy = absl::GetFlag(FLAGS_strategy);
   const bool single = settings.strategy == "single";
-  Require(single || settings.strategy == "ddp" || settings.strategy == "dp", "strategy",
-          settings.strategy, "give single, ddp or dp");
+  const std::vector<absl::string_view> known = {"single", "ddp",          "dp",
+                                                "fsdp",   "fsdp_grad_op", "fsdp_offload"};
+  Require(std::find(known.begin(), known.end(), settings.strategy) != known.end(), "strategy",
+          settings.strategy, absl::StrCat("give one of ", absl::StrJoin(known, ", ")));
   settings.ranks = absl::GetFlag(FLAGS_ranks);
   Require(settings.ranks >= 0 && settings.ranks <= 8, "ranks", settings.ranks, "give 1 to 8");
   if (settings.ranks == 0) settings.ranks = single ? 1 : 2;
@@ -142,6 +149,18 @@ LossFunction Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>&
         return TensorTree(model->Loss(rows[0].tensor(), rows[1].tensor()));
       };
       return parallel->MeanLoss(on_replica, {ids, targets});
+    };
+  }
+  if (absl::StartsWith(settings.strategy, "fsdp")) {
+    strategies::FullyShardedDataParallelOptions options;
+    options.wrap_policy = strategies::WrapByType<models::Gpt2Block>();
+    options.cpu_offload = settings.strategy == "fsdp_offload";
+    if (settings.strategy == "fsdp_grad_op") {
+      options.sharding_strategy = strategies::ShardingStrategy::kShardGradOp;
+    }
+    auto fsdp = std::make_shared<strategies::FullyShardedDataParallel>(model, world, options);
+    return [model, fsdp](const Tensor& ids, const Tensor& targets) {
+      return model->Loss(ids, targets);
     };
   }
   return [model](const Tensor& ids, const Tensor& targets) { return model->Loss(ids, targets); };
@@ -209,7 +228,8 @@ int Main(int argc, char** argv) {
     if (argument != "--help" && argument != "-help") continue;
     std::printf(
         "Times training steps of GPT-2 under a strategy.\n"
-        "  --size=nano|mini|small  --strategy=single|ddp|dp  --ranks=N (devices of dp)\n"
+        "  --size=nano|mini|small  --ranks=N (devices of dp)\n"
+        "  --strategy=single|ddp|dp|fsdp|fsdp_grad_op|fsdp_offload\n"
         "  --threads=N (of all ranks together; 0: all processors)  --steps=N\n"
         "  --amp=bf16|fp16|pure_bf16|pure_fp16 (without a scaler: for time only)\n");
     return 0;
