@@ -1,0 +1,110 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bytes of sharded training are those of the formulas, on each rank's device.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/error.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tests/equivalence/sharded_memory.h"
+
+namespace lockstep::equivalence {
+namespace {
+
+models::Gpt2Config Config(int64_t layers) {
+  return {.layers = layers, .heads = 2, .width = 64, .block = 16, .vocabulary = 61};
+}
+
+double Share(int64_t bytes, double wanted) { return static_cast<double>(bytes) / wanted; }
+
+TEST(FsdpMemoryTest, StateIsThatOfTheFormulas) {
+  const models::Gpt2Config config = Config(6);
+  const int64_t all = UnitBytesOf(config).all;
+  for (const std::string strategy : {"ddp", "fsdp_grad_op", "fsdp"}) {
+    for (const int ranks : {1, 2, 4, 8}) {
+      for (const RankMemory& memory :
+           TrainAndMeasure({.config = config, .strategy = strategy, .ranks = ranks})) {
+        EXPECT_NEAR(Share(memory.state_bytes(), FormulaBytes(strategy, all, ranks)), 1, 0.05)
+            << strategy << " on " << ranks << " ranks: " << memory.parameter_bytes << " + "
+            << memory.gradient_bytes << " + " << memory.optimizer_bytes;
+      }
+    }
+  }
+}
+
+TEST(FsdpMemoryTest, OffloadKeepsTheStateOnTheHost) {
+  const models::Gpt2Config config = Config(6);
+  const int64_t all = UnitBytesOf(config).all;
+  for (const int ranks : {1, 2, 4}) {
+    for (const RankMemory& memory :
+         TrainAndMeasure({.config = config, .strategy = "fsdp_offload", .ranks = ranks})) {
+      EXPECT_EQ(memory.state_bytes(), 0);
+      EXPECT_NEAR(Share(memory.host_bytes, FormulaBytes("fsdp", all, ranks)), 1, 0.05);
+    }
+  }
+}
+
+// Units in use and ahead, their gradients, and no more, however many layers there are.
+TEST(FsdpMemoryTest, TheWorkingSetIsAFewUnits) {
+  for (const int ranks : {2, 4}) {
+    for (const std::string strategy : {"fsdp", "fsdp_offload"}) {
+      std::vector<int64_t> of_layers;
+      for (const int64_t layers : {6, 12}) {
+        const UnitBytes unit = UnitBytesOf(Config(layers));
+        const auto memory =
+            TrainAndMeasure({.config = Config(layers), .strategy = strategy, .ranks = ranks});
+        const int64_t working = memory[0].peaks.peak[MemoryCategory::kCommunication];
+        of_layers.push_back(working);
+        // The root's parameters and gradients live through backward.
+        const int64_t gradients = strategy == "fsdp" ? 2 : 1;
+        EXPECT_LE(working, 1.05 * static_cast<double>(2 * unit.root + 3 * unit.block +
+                                                      gradients * unit.block))
+            << strategy << ", " << ranks << " ranks, " << layers << " layers: root " << unit.root
+            << ", block " << unit.block;
+      }
+      EXPECT_NEAR(Share(of_layers[1], static_cast<double>(of_layers[0])), 1, 0.01) << strategy;
+    }
+  }
+}
+
+TEST(FsdpMemoryTest, DeferredParametersAreMadeOneAtATime) {
+  MemoryRun run{.config = Config(6), .strategy = "fsdp", .ranks = 4, .deferred = true};
+  const UnitBytes unit = UnitBytesOf(run.config);
+  const auto deferred = TrainAndMeasure(run);
+  run.deferred = false;
+  const auto ordinary = TrainAndMeasure(run);
+  EXPECT_EQ(deferred[0].loss, ordinary[0].loss);
+  EXPECT_LE(deferred[0].construction_peak_bytes,
+            1.1 * static_cast<double>(unit.all) / 4 + static_cast<double>(unit.block));
+  EXPECT_GE(ordinary[0].construction_peak_bytes, unit.all);
+}
+
+// Training state three times the device's limit; replicated ranks are told who holds what.
+TEST(FsdpMemoryTest, WhatDoesNotFitADeviceTrainsSharded) {
+  MemoryRun run{.config = Config(24), .strategy = "fsdp_offload", .ranks = 2, .deferred = true};
+  run.checkpointed = true;
+  const UnitBytes unit = UnitBytesOf(run.config);
+  run.capacity_bytes = 4 * unit.all / 3;  // of the 4 P that the state has
+  const auto memory = TrainAndMeasure(run);
+  EXPECT_LE(memory[0].peaks.peak_bytes, *run.capacity_bytes);
+  run.strategy = "ddp";
+  run.deferred = false;
+  try {
+    TrainAndMeasure(run);
+    FAIL() << "replicated training fitted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted) << error.message();
+    EXPECT_TRUE(absl::StrContains(error.message(), "parameter")) << error.message();
+    EXPECT_TRUE(absl::StrContains(error.message(), "gradient")) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::equivalence
