@@ -284,7 +284,9 @@ void FlatParameter::StartReduce() {
   for (size_t i = 0; i < in_sum_.size(); ++i) {
     if (!in_sum_[i]) ZeroInPlace(SumView(i));
   }
-  const CategoryScope category(MemoryCategory::kGradient);
+  // What is offloaded is gradient on the host only.
+  const CategoryScope category(options_.offload ? MemoryCategory::kCommunication
+                                                : MemoryCategory::kGradient);
   const GradientDivision& division = options_.division;
   reducing_ = true;
   statistics_->CountReduction(sum_.bytes());
@@ -330,9 +332,13 @@ void FlatParameter::FinishReduce() {
   replicate_ = nullptr;
   pool_->GiveBack(sum_.storage());
   sum_ = Tensor();
+  {
+    const CategoryScope category(options_.offload ? MemoryCategory::kCommunication
+                                                  : MemoryCategory::kGradient);
+    reduced_ = To(reduced_, plan_.dtype);
+    if (options_.division.after != 1) MulInPlace(reduced_, options_.division.after);
+  }
   const CategoryScope category(MemoryCategory::kGradient);
-  reduced_ = To(reduced_, plan_.dtype);
-  if (options_.division.after != 1) MulInPlace(reduced_, options_.division.after);
   if (options_.offload) reduced_ = To(reduced_, kHost, {.non_blocking = true});
 }
 
