@@ -52,7 +52,8 @@ std::vector<std::string> AllGatherText(const std::string& mine, comm::Communicat
 
 }  // namespace
 
-void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group) {
+void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group,
+                       absl::string_view call) {
   const std::vector<std::string> texts = AllGatherText(Describe(tensors), group);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
@@ -64,7 +65,7 @@ void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group) {
       return i < lines.size() ? absl::StrCat("'", lines[i], "'") : std::string("none");
     };
     throw InvalidArgumentError(
-        absl::StrCat("DistributedDataParallel: the ranks' parameters differ: number ", i, " is ",
+        absl::StrCat(call, ": the ranks' parameters differ: number ", i, " is ",
                      line(first), " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
                      first.size(), " and ", other.size(), "); build the same model on every rank"));
   }

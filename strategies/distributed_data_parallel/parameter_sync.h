@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/tensor/named_tensors.h"
 
@@ -15,8 +16,9 @@ namespace lockstep::strategies {
 
 // Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order,
 // shapes, dtypes and whether they require gradients. The error names the first that differs and
-// both ranks. Two AllGathers.
-void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group);
+// both ranks, and begins with `call`. Two AllGathers.
+void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group,
+                       absl::string_view call = "DistributedDataParallel");
 
 // Gives every rank the values of rank `root`, in order; one Broadcast a tensor.
 void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root = 0);
