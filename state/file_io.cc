@@ -48,6 +48,18 @@ void AtomicFile::Append(const void* data, int64_t bytes) {
   }
 }
 
+void AtomicFile::Overwrite(int64_t offset, const void* data, int64_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = pwrite(descriptor_, next, static_cast<size_t>(bytes), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw SystemError("write", temporary_);
+    next += written;
+    offset += written;
+    bytes -= written;
+  }
+}
+
 void AtomicFile::Publish() {
   if (fsync(descriptor_) != 0) throw SystemError("make durable", temporary_);
   const int descriptor = descriptor_;

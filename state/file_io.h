@@ -24,6 +24,8 @@ class AtomicFile {
 
   void Append(const void* data, int64_t bytes);
   void Append(absl::string_view text) { Append(text.data(), static_cast<int64_t>(text.size())); }
+  // Writes over `bytes` bytes that were appended before, from `offset` on.
+  void Overwrite(int64_t offset, const void* data, int64_t bytes);
   // Makes the bytes durable and gives the file its name, replacing what had it.
   void Publish();
 
