@@ -2,25 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/state/training_state.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
+#include <map>
 #include <utility>
+#include <variant>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/state/safetensors.h"
+#include "lockstep/state/state_folder.h"
+#include "lockstep/state/state_values.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::state {
@@ -30,77 +24,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "lockstep training state 1";
-constexpr char kPrefix[] = "step-";
 constexpr char kStateFile[] = "state.json";
 constexpr const char* kTensorFiles[] = {"model.safetensors", "optimizer.safetensors"};
 constexpr int64_t kMaximumJsonBytes = 16 << 20;
 
 std::string Checksum(const std::string& path) { return absl::StrFormat("%016x", HashFile(path)); }
-
-// The step of a state's folder name, or -1.
-int64_t StepOf(const fs::path& path) {
-  const std::string name = path.filename().string();
-  int64_t step = -1;
-  const absl::string_view digits =
-      absl::string_view(name).substr(std::min(name.size(), sizeof(kPrefix) - 1));
-  if (!absl::StartsWith(name, kPrefix) || digits.size() < 8 || !absl::SimpleAtoi(digits, &step)) {
-    return -1;
-  }
-  return step;
-}
-
-Json ValuesToJson(const TrainingState& state) {
-  Json values = Json::object();
-  for (const auto& [name, value] : state.values) {
-    if (const auto* real = std::get_if<double>(&value); real != nullptr && !std::isfinite(*real)) {
-      throw InvalidArgumentError(absl::StrCat("SaveTrainingState: value '", name, "' is ", *real,
-                                              "; only finite numbers can be saved"));
-    }
-    std::visit([&, &key = name](const auto& v) { values[key] = v; }, value);
-  }
-  return values;
-}
-
-// Removes a folder tree of ours; failures leave rubbish but no harm.
-void RemoveQuietly(const fs::path& path) {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
-
-// A folder that is removed again unless it is published.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::string& root) : path_(root + "/.saving-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) {
-      throw FailedPreconditionError(absl::StrCat("SaveTrainingState: cannot make a folder in '",
-                                                 root, "': ", std::strerror(errno)));
-    }
-    // mkdtemp allows the owner only; a state is as readable as any other file of the run.
-    fs::permissions(path_,
-                    fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
-                        fs::perms::others_exec,
-                    fs::perm_options::add);
-  }
-  ~TemporaryFolder() { RemoveQuietly(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  // Takes the place of `target` in one step. What was there is left under our name, to be removed.
-  void Publish(const std::string& target) {
-    SyncFolder(path_);
-    const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
-    if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), flags) != 0) {
-      throw FailedPreconditionError(
-          absl::StrCat("SaveTrainingState: cannot publish '", target, "': ", std::strerror(errno)));
-    }
-    SyncFolder(fs::path(target).parent_path().string());
-  }
-
- private:
-  std::string path_;
-};
 
 template <typename T>
 const T& Get(const TrainingState& state, absl::string_view name, const char* type) {
@@ -112,16 +40,6 @@ const T& Get(const TrainingState& state, absl::string_view name, const char* typ
   if (const T* value = std::get_if<T>(&found->second)) return *value;
   throw DataLossError(
       absl::StrCat("training state of step ", state.step, ": value '", name, "' is not ", type));
-}
-
-Value ValueFromJson(const Json& json, const std::string& name) {
-  if (json.is_number_integer() &&
-      !(json.is_number_unsigned() && json.get<uint64_t>() > uint64_t{INT64_MAX})) {
-    return json.get<int64_t>();
-  }
-  if (json.is_number_float()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
-  throw DataLossError(absl::StrCat("value '", name, "' is neither a number nor a text"));
 }
 
 // REQUIRES: `text` is what state.json holds. Throws DataLoss.
@@ -141,9 +59,7 @@ TrainingState ParseStateJson(const std::string& text, std::map<std::string, std:
   }
   TrainingState state;
   state.step = json["step"].get<int64_t>();
-  for (const auto& [name, value] : json["values"].items()) {
-    state.values[name] = ValueFromJson(value, name);
-  }
+  state.values = ValuesFromJson(json["values"]);
   for (const char* file : kTensorFiles) {
     const Json& files_json = json["files"];
     if (!files_json.contains(file) || !files_json[file].is_string()) {
@@ -196,14 +112,8 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
   Json json;
   json["format"] = kFormat;
   json["step"] = state.step;
-  json["values"] = ValuesToJson(state);
-  std::error_code failure;
-  fs::create_directories(root, failure);
-  if (failure) {
-    throw FailedPreconditionError(
-        absl::StrCat("SaveTrainingState: cannot make '", root, "': ", failure.message()));
-  }
-  TemporaryFolder folder(root);
+  json["values"] = ValuesToJson("SaveTrainingState", state.values);
+  TemporaryFolder folder("SaveTrainingState", root);
   const NamedTensors* tensors[] = {&state.model, &state.optimizer};
   for (int i = 0; i < 2; ++i) {
     const std::string path = absl::StrCat(folder.path(), "/", kTensorFiles[i]);
@@ -215,17 +125,9 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
     file.Append(json.dump(1) + "\n");
     file.Publish();
   }
-  const std::string target = absl::StrFormat("%s/%s%08d", root, kPrefix, state.step);
+  const std::string target = StepFolder(root, state.step);
   folder.Publish(target);
-  if (options.keep > 0) {
-    std::vector<std::string> all = ListTrainingStates(root);
-    // The one just written stays even where newer steps of an earlier run lie beside it.
-    all.erase(std::remove(all.begin(), all.end(), target), all.end());
-    while (static_cast<int64_t>(all.size()) > options.keep - 1) {
-      RemoveQuietly(all.front());
-      all.erase(all.begin());
-    }
-  }
+  KeepNewest(root, target, options.keep);
   return target;
 }
 
@@ -261,17 +163,7 @@ TrainingState LoadTrainingState(const std::string& path) {
 }
 
 std::vector<std::string> ListTrainingStates(const std::string& root) {
-  std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code failure;
-  for (fs::directory_iterator it(root, failure), end; !failure && it != end;
-       it.increment(failure)) {
-    const int64_t step = StepOf(it->path());
-    if (step >= 0) found.emplace_back(step, it->path().string());
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> paths;
-  for (auto& [step, path] : found) paths.push_back(std::move(path));
-  return paths;
+  return ListStepFolders(root);
 }
 
 LoadedState LoadLatestTrainingState(const std::string& root) {

@@ -19,25 +19,22 @@
 #define LOCKSTEP_STATE_TRAINING_STATE_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lockstep/state/state_values.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/random.h"
 
 namespace lockstep::state {
 
-// Doubles are written so that they read back bit for bit. NaN and infinities are refused.
-using Value = std::variant<int64_t, double, std::string>;
-
 struct TrainingState {
   int64_t step = 0;
   NamedTensors model;
   NamedTensors optimizer;
-  std::map<std::string, Value> values;  // schedule, data position, random state, configuration
+  Values values;  // schedule, data position, random state, configuration
 
   void Set(absl::string_view name, Value value) { values[std::string(name)] = std::move(value); }
   // Throw DataLoss when there is no such value or it has another type.
