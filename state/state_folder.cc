@@ -85,29 +85,29 @@ void KeepNewest(const std::string& root, const std::string& newest, int64_t keep
   }
 }
 
-TemporaryFolder::TemporaryFolder(absl::string_view call, const std::string& root)
-    : call_(call), path_(root + "/.saving-XXXXXX") {
+std::string MakeUniqueFolder(absl::string_view call, const std::string& root) {
   MakeFolders(call, root);
-  if (mkdtemp(path_.data()) == nullptr) {
+  std::string path = root + "/.saving-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) {
     throw FailedPreconditionError(
         absl::StrCat(call, ": cannot make a folder in '", root, "': ", std::strerror(errno)));
   }
   // mkdtemp allows the owner only; a state is as readable as any other file of the run.
-  fs::permissions(path_,
+  fs::permissions(path,
                   fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
                       fs::perms::others_exec,
                   fs::perm_options::add);
+  return path;
 }
 
-TemporaryFolder::TemporaryFolder(Exact, absl::string_view call, const std::string& path)
-    : call_(call), path_(path) {
+std::string MakeEmptyFolder(absl::string_view call, const std::string& path) {
   RemoveQuietly(path);
   MakeFolders(call, path);
+  return path;
 }
 
-TemporaryFolder TemporaryFolder::At(absl::string_view call, const std::string& path) {
-  return TemporaryFolder(Exact(), call, path);
-}
+TemporaryFolder::TemporaryFolder(absl::string_view call, std::string path)
+    : call_(call), path_(std::move(path)) {}
 
 TemporaryFolder::~TemporaryFolder() { RemoveQuietly(path_); }
 

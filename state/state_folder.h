@@ -20,26 +20,27 @@ std::vector<std::string> ListStepFolders(const std::string& root);
 // Removes the oldest step folders, but never `newest`, until `keep` are left (0: none is removed).
 void KeepNewest(const std::string& root, const std::string& newest, int64_t keep);
 
-// A folder that is removed again unless it is published. `call` begins errors, which are
-// FailedPrecondition with the path and the system's reason.
+// Make an empty folder and return its path: one of a new name in `root`, or `path` itself, where
+// what was there is removed. The folders above it are made where there are none. Throw
+// FailedPrecondition that begins with `call` and has the path and the system's reason.
+std::string MakeUniqueFolder(absl::string_view call, const std::string& root);
+std::string MakeEmptyFolder(absl::string_view call, const std::string& path);
+
+// A folder that is removed at the end unless it has been published.
 class TemporaryFolder {
  public:
-  // One of a new name in `root`, which is made where there is none.
-  TemporaryFolder(absl::string_view call, const std::string& root);
-  // `path`, whose parent is made where there is none; what was there is removed.
-  static TemporaryFolder At(absl::string_view call, const std::string& path);
+  // `path` exists. `call` begins errors.
+  TemporaryFolder(absl::string_view call, std::string path);
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // Takes the place of `target` in one step, durably. What was there is removed at the end.
+  // Takes the place of `target` in one step, durably. What was there is removed at the end. Throws
+  // FailedPrecondition.
   void Publish(const std::string& target);
 
  private:
-  struct Exact {};
-  TemporaryFolder(Exact, absl::string_view call, const std::string& path);
-
   std::string call_;
   std::string path_;
 };

@@ -113,7 +113,7 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
   json["format"] = kFormat;
   json["step"] = state.step;
   json["values"] = ValuesToJson("SaveTrainingState", state.values);
-  TemporaryFolder folder("SaveTrainingState", root);
+  TemporaryFolder folder("SaveTrainingState", MakeUniqueFolder("SaveTrainingState", root));
   const NamedTensors* tensors[] = {&state.model, &state.optimizer};
   for (int i = 0; i < 2; ++i) {
     const std::string path = absl::StrCat(folder.path(), "/", kTensorFiles[i]);
