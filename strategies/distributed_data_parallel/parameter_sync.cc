@@ -65,8 +65,8 @@ void VerifySameTensors(const NamedTensors& tensors, comm::Communicator& group,
       return i < lines.size() ? absl::StrCat("'", lines[i], "'") : std::string("none");
     };
     throw InvalidArgumentError(
-        absl::StrCat(call, ": the ranks' parameters differ: number ", i, " is ",
-                     line(first), " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
+        absl::StrCat(call, ": the ranks' parameters differ: number ", i, " is ", line(first),
+                     " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
                      first.size(), " and ", other.size(), "); build the same model on every rank"));
   }
 }
