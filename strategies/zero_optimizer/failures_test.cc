@@ -93,6 +93,29 @@ TEST(ZeroFailuresTest, AFailedGatherIsThrownWhereItsParametersAreUsed) {
   }
 }
 
+// The end of the optimizer, of DDP and of the group, in any order, leaves nobody waiting.
+TEST(ZeroFailuresTest, WhatIsDestroyedBeforeItsGathersFailsThem) {
+  std::promise<void> returned;
+  std::shared_future<void> stepped = returned.get_future().share();
+  RunRanks(2, [&](int rank, std::shared_ptr<comm::Communicator> world) {
+    auto model = std::make_shared<Weights>(Values{1, 2});
+    auto ddp = std::make_unique<DistributedDataParallel>(model, world);
+    auto optimizer = MakeSgd(*ddp);
+    autograd::Backward(Sum((*model)[0] + (*model)[1]));
+    if (rank == 1) {
+      stepped.wait();
+      return Values();
+    }
+    optimizer->Step();
+    optimizer.reset();
+    ddp.reset();
+    world.reset();
+    EXPECT_THAT(MessageOf([&] { (*model)[0] + 1.0; }), HasSubstr("could not be gathered"));
+    returned.set_value();
+    return Values();
+  });
+}
+
 TEST(ZeroFailuresTest, MissingGradientsAreCompared) {
   // On every rank other ones: both say which.
   ValuesOf(2, [](int rank, auto world) {
