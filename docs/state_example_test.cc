@@ -4,14 +4,24 @@
 // The examples of state.md.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
 #include "lockstep/docs/snippets.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/state/safetensors.h"
+#include "lockstep/state/safetensors_reader.h"
+#include "lockstep/state/safetensors_writer.h"
+#include "lockstep/state/sharded_state.h"
 #include "lockstep/state/training_state.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -32,6 +42,46 @@ TEST(StateExample, Weights) {
   state::SafetensorsFile file = state::SafetensorsFile::Open(folder + "/model.safetensors");
   model.LoadStateDict(file.LoadAll());
   EXPECT_EQ(file.entries().size(), 4u);
+}
+
+TEST(StateExample, OneTensorAtATime) {
+  const std::string folder = std::getenv("TEST_TMPDIR");
+  state::SafetensorsWriter writer(
+      folder + "/large.safetensors",
+      {{"embedding", DType::kFloat32, {4, 3}}, {"bias", DType::kFloat32, {3}}});
+  writer.AppendElements("embedding", Zeros({6}));  // its first half, in row-major order
+  writer.AppendElements("embedding", Ones({6}));
+  writer.Append("bias", Ones({3}));
+  writer.Finish();
+
+  const state::SafetensorsReader reader(folder + "/large.safetensors");
+  Tensor part = reader.LoadRange("embedding", 5, 7);  // two elements, and no more is read
+  EXPECT_EQ(part.ToVector<float>(), (std::vector<float>{0, 1}));
+}
+
+void SaveAndLoadShards(const std::string& root, std::shared_ptr<comm::Communicator> world) {
+  const int rank = world->rank();
+  auto agree = [&](bool good) {
+    Tensor all = FromVector<int64_t>({good ? 1 : 0}, {1});
+    world->AllReduce(all, {.op = comm::ReduceOp::kMin}).Wait();
+    return all.Item<int64_t>() == 1;
+  };
+  state::ShardingRank me{.rank = rank, .world_size = 2, .agree = agree};
+  std::vector<state::Shard> shards = {
+      {"wte.weight", {4, 3}, 6 * rank, 6 * rank + 6, Full({6}, 1.0 + rank)}};
+  state::SaveShardedState(root, 500, shards, {{"data.batch", int64_t{500}}}, me);
+
+  state::LoadedShardedState latest = state::LoadLatestShardedState(root, me);
+  Tensor mine = latest.state.shards[0].tensor;
+  EXPECT_EQ(mine.Item<float>({5}), 1.0f + static_cast<float>(rank));
+}
+
+TEST(StateExample, Sharded) {
+  const std::string root = std::string(std::getenv("TEST_TMPDIR")) + "/sharded";
+  comm::SpawnThreads(2, [&](comm::RankContext& context) {
+    SaveAndLoadShards(root, comm::InitProcessGroup(context.group_options()));
+  }).ThrowIfFailed();
+  EXPECT_EQ(state::ReadShardedManifest(root + "/step-00000500").world_size(), 2);
 }
 
 TEST(StateExample, Training) {

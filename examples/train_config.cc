@@ -125,10 +125,10 @@ void TrainConfig::Resolve() {
   Require(width % heads == 0, "width", width,
           absl::StrCat("must be a multiple of --heads=", heads));
 
-  Require(strategy == "single" || strategy == "ddp" || strategy == "dp", "strategy", strategy,
-          "give single, ddp or dp");
+  Require(strategy == "single" || HasDdp() || strategy == "dp", "strategy", strategy,
+          "give single, ddp, zero1 or dp");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
-  Require(strategy == "ddp" || ranks == 1, "strategy", strategy,
+  Require(HasDdp() || ranks == 1, "strategy", strategy,
           absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
   Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
   Require(strategy == "dp" || devices == 1, "devices", devices,
@@ -167,8 +167,8 @@ void TrainConfig::Resolve() {
   Require(!static_graph || !find_unused_parameters, "static_graph", static_graph,
           "does not go with --find_unused_parameters; it learns the unused ones by itself");
   const auto ddp_only = [&](bool is_default, absl::string_view flag, const absl::AlphaNum& value) {
-    Require(is_default || strategy == "ddp", flag, value,
-            absl::StrCat("is for --strategy=ddp, and this is --strategy=", strategy));
+    Require(is_default || HasDdp(), flag, value,
+            absl::StrCat("is for --strategy=ddp and zero1, and this is --strategy=", strategy));
   };
   ddp_only(bucket_cap_mb == 25, "bucket_cap_mb", bucket_cap_mb);
   ddp_only(!static_graph, "static_graph", static_graph);
@@ -177,6 +177,12 @@ void TrainConfig::Resolve() {
   ddp_only(comm_hook == "none", "comm_hook", comm_hook);
   ddp_only(local_sgd_period == 0, "local_sgd_period", local_sgd_period);
   ddp_only(staleness == 0, "staleness", staleness);
+  Require(strategy != "zero1" || local_sgd_period == 0, "local_sgd_period", local_sgd_period,
+          "lets ranks differ between averages, and --strategy=zero1 has each update a part; use "
+          "--strategy=ddp");
+  Require(strategy != "zero1" || comm_hook != "noop", "comm_hook", comm_hook,
+          "leaves each rank its own gradients, and --strategy=zero1 has each update a part; use "
+          "--strategy=ddp");
   Require(staleness >= 0 && staleness <= 16, "staleness", staleness, "give 0 (none) to 16 steps");
   Require(staleness == 0 || (!static_graph && !gradient_as_bucket_view && local_sgd_period == 0 &&
                              (comm_hook == "none" || comm_hook == "noop")),

@@ -42,7 +42,7 @@ struct TrainConfig {
   std::string checkpoint = "none";  // as checkpoint::ParseCheckpointSetting takes it
   bool offload_activations = false;
   int64_t accumulate = 1;  // batches that a step adds up
-  // Of DistributedDataParallel.
+  // Of DistributedDataParallel, which zero1 has too.
   int64_t bucket_cap_mb = 25;
   bool static_graph = false;
   bool find_unused_parameters = false;
@@ -65,6 +65,8 @@ struct TrainConfig {
   // its value and what to give.
   void Resolve();
   models::Gpt2Config ModelConfig() const;
+  // Whether ranks average their gradients: ddp, and zero1, which shards the optimizer beside it.
+  bool HasDdp() const { return strategy == "ddp" || strategy == "zero1"; }
   // Forward and backward passes of a rank in a step.
   int64_t PassesPerStep() const { return micro_batches * accumulate; }
 

@@ -44,10 +44,11 @@ ABSL_FLAG(std::vector<std::string>, extensions, {},
           "With a folder: only files whose names end in one of these, e.g. .h,.cc. Empty: all.");
 ABSL_FLAG(
     std::string, strategy, "ddp",
-    "single (one rank), ddp (DistributedDataParallel) or dp (DataParallel: one process, several "
-    "devices).");
+    "single (one rank), ddp (DistributedDataParallel), zero1 (ddp with each rank keeping a part of "
+    "the optimizer's state) or dp (DataParallel: one process, several devices).");
 ABSL_FLAG(int64_t, ranks, 0,
-          "Processes to train on. 0: 2 for ddp, 1 otherwise, or those that a launcher started.");
+          "Processes to train on. 0: 2 for ddp and zero1, 1 otherwise, or those that a launcher "
+          "started.");
 ABSL_FLAG(
     std::string, backend, "",
     "How ranks exchange data: shm (on one host) or gloo (also between hosts). Empty: gloo where "
@@ -187,7 +188,7 @@ TrainConfig ConfigFromFlags() {
   config.strategy = absl::GetFlag(FLAGS_strategy);
   config.backend = absl::GetFlag(FLAGS_backend);
   config.ranks = absl::GetFlag(FLAGS_ranks);
-  if (config.ranks == 0) config.ranks = config.strategy == "ddp" ? 2 : 1;
+  if (config.ranks == 0) config.ranks = config.HasDdp() ? 2 : 1;
   config.devices = absl::GetFlag(FLAGS_devices);
   if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
@@ -269,7 +270,7 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "extensions")) config.extensions = asked.extensions;
   if (Given(given, "strategy")) config.strategy = asked.strategy;
   if (Given(given, "ranks")) config.ranks = asked.ranks;
-  if (Given(given, "strategy") && !Given(given, "ranks") && config.strategy != "ddp") {
+  if (Given(given, "strategy") && !Given(given, "ranks") && !config.HasDdp()) {
     config.ranks = 1;
   }
   if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;

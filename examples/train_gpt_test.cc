@@ -251,6 +251,8 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--strategy=dp", "--devices=9"},
       {"--data=text.txt", "--strategy=dp", "--offload_activations"},
       {"--data=text.txt", "--strategy=ddp", "--devices=2"},
+      {"--data=text.txt", "--strategy=zero1", "--local_sgd_period=2"},
+      {"--data=text.txt", "--strategy=zero1", "--comm_hook=noop"},
       {"--data=text.txt", "--model=large"},
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
@@ -508,6 +510,43 @@ TEST(TrainGptTest, OptionsOfDataParallelTraining) {
   EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
   EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
   EXPECT_FALSE(train({"--staleness=1", "--amp=bf16"}) == plain);
+}
+
+// The optimizer's state in parts changes no bit, neither of the model nor of the files.
+TEST(TrainGptTest, ZeroTrainsSavesAndResumesAsDdpDoes) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](const std::vector<std::string>& flags) {
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 0) << flags.back() << ": " << process.err();
+    return process.out();
+  };
+  const auto expect_same = [&](const char* a, const char* b) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      const std::string bytes = ReadAll(absl::StrCat(folder, "/", a, "/", file));
+      EXPECT_FALSE(bytes.empty());
+      EXPECT_TRUE(bytes == ReadAll(absl::StrCat(folder, "/", b, "/", file)))
+          << a << " and " << b << ", " << file;
+    }
+  };
+  for (const char* ranks : {"--ranks=2", "--ranks=3"}) {
+    const auto flags = [&](const char* strategy, const char* out) {
+      return Tiny(
+          {"--data=text.txt", "--steps=6", "--save_every=3", "--amp=fp16", ranks, strategy, out});
+    };
+    train(flags("--strategy=ddp", "--out=ddp"));
+    EXPECT_EQ(Summary(train(flags("--strategy=zero1", "--out=zero")))["strategy"], "zero1");
+    expect_same("zero/step-00000003", "ddp/step-00000003");
+    expect_same("zero/step-00000006", "ddp/step-00000006");
+    // In new processes, and from one strategy to the other.
+    train({"--resume=zero/step-00000003", "--out=second"});
+    expect_same("second/step-00000006", "ddp/step-00000006");
+    train({"--resume=zero/step-00000003", "--out=third", "--strategy=ddp"});
+    expect_same("third/step-00000006", "ddp/step-00000006");
+    for (const char* run : {"ddp", "zero", "second", "third"}) {
+      fs::remove_all(absl::StrCat(folder, "/", run));
+    }
+  }
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {

@@ -33,6 +33,7 @@
 #include "lockstep/examples/stop_signal.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/nn/optim/schedule.h"
 #include "lockstep/nn/optim/schedules/cosine.h"
 #include "lockstep/profile/machine_limits.h"
@@ -45,6 +46,7 @@
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "lockstep/strategies/local_sgd/local_sgd.h"
 #include "lockstep/strategies/strategy_state.h"
+#include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -143,7 +145,7 @@ class Trainer {
     ManualSeed(static_cast<uint64_t>(config.seed), world_->rank());
     model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
     ApplyCheckpointing();  // before DDP, which would take its trial passes for steps
-    if (config.strategy == "ddp") {
+    if (config.HasDdp()) {
       ddp_.emplace(model_, world_, DdpOptions());
       if (config.local_sgd_period > 0) {
         local_sgd_.emplace(*ddp_, strategies::LocalSgdOptions{.period = config.local_sgd_period});
@@ -153,7 +155,13 @@ class Trainer {
                               .devices = strategies::CpuDevices(static_cast<int>(config.devices))});
     }
     const NamedTensors parameters = model_->NamedParameters();
-    optimizer_ = std::make_unique<optim::AdamW>(Groups(parameters, config.lr));
+    if (config.strategy == "zero1") {
+      auto zero = strategies::MakeZeroOptimizer<optim::AdamW>(*ddp_, Groups(parameters, config.lr));
+      zero_ = zero.get();
+      optimizer_ = std::move(zero);
+    } else {
+      optimizer_ = std::make_unique<optim::AdamW>(Groups(parameters, config.lr));
+    }
     schedule_ = std::make_unique<optim::Schedule>(
         optimizer_.get(), optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config.steps),
                                                .total_steps = config.steps,
@@ -363,12 +371,14 @@ class Trainer {
         state::SaveTrainingState(config_.out, Snapshot(), *world_, {.keep = config_.keep});
   }
 
-  // Rank 0's is written, but for what is each rank's own.
+  // Rank 0's is written, but for what is each rank's own. Every rank calls it: a sharded optimizer
+  // sends its pieces to rank 0.
   state::TrainingState Snapshot() {
+    const optim::OptimizerState optimizer =
+        zero_ != nullptr ? zero_->ConsolidateState() : optimizer_->SaveState();
     state::TrainingState state;
     state.step = step_;
     state.model = model_->StateDict();
-    const optim::OptimizerState optimizer = optimizer_->SaveState();
     state.optimizer = optimizer.tensors;
     for (const auto& [name, number] : optimizer.numbers) {
       state.Set(absl::StrCat(kOptimizerPrefix, name), number);
@@ -550,7 +560,8 @@ class Trainer {
   std::optional<strategies::DistributedDataParallel> ddp_;
   std::optional<strategies::LocalSgd> local_sgd_;
   std::optional<strategies::DataParallel> dp_;
-  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  strategies::ZeroOptimizer* zero_ = nullptr;  // the optimizer, where it is one
   std::unique_ptr<optim::Schedule> schedule_;
   std::unique_ptr<amp::GradScaler> scaler_;  // null: gradients are not scaled
   std::unique_ptr<amp::TrainingStep> training_;

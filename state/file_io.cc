@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
 
@@ -44,6 +45,18 @@ void AtomicFile::Append(const void* data, int64_t bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw SystemError("write", temporary_);
     next += written;
+    bytes -= written;
+  }
+}
+
+void AtomicFile::Overwrite(int64_t offset, const void* data, int64_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = pwrite(descriptor_, next, static_cast<size_t>(bytes), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw SystemError("write", temporary_);
+    next += written;
+    offset += written;
     bytes -= written;
   }
 }
@@ -91,6 +104,8 @@ void ReadPieces(const std::string& path, Consume&& consume) {
   close(descriptor);
 }
 
+std::string Digits(uint64_t checksum) { return absl::StrFormat("%016x", checksum); }
+
 }  // namespace
 
 std::string ReadFile(const std::string& path, int64_t maximum_bytes) {
@@ -105,13 +120,21 @@ std::string ReadFile(const std::string& path, int64_t maximum_bytes) {
   return content;
 }
 
-uint64_t HashFile(const std::string& path) {
+void WriteFile(const std::string& path, absl::string_view text) {
+  AtomicFile file(path);
+  file.Append(text);
+  file.Publish();
+}
+
+std::string FileChecksum(const std::string& path) {
   Hasher64 hasher;
   ReadPieces(path, [&](const char* data, size_t bytes) {
     hasher.Update(data, bytes);
     return true;
   });
-  return hasher.Finish();
+  return Digits(hasher.Finish());
 }
+
+std::string TextChecksum(absl::string_view text) { return Digits(Hash64(text)); }
 
 }  // namespace lockstep::state

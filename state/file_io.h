@@ -24,6 +24,8 @@ class AtomicFile {
 
   void Append(const void* data, int64_t bytes);
   void Append(absl::string_view text) { Append(text.data(), static_cast<int64_t>(text.size())); }
+  // Writes over `bytes` bytes that were appended before, from `offset` on.
+  void Overwrite(int64_t offset, const void* data, int64_t bytes);
   // Makes the bytes durable and gives the file its name, replacing what had it.
   void Publish();
 
@@ -39,8 +41,13 @@ void SyncFolder(const std::string& folder);
 // The whole file. Throws NotFound, FailedPrecondition, or DataLoss beyond `maximum_bytes`.
 std::string ReadFile(const std::string& path, int64_t maximum_bytes);
 
-// XXH64 of the file's bytes, read piece by piece. Throws as ReadFile does.
-uint64_t HashFile(const std::string& path);
+// Writes `text` as an AtomicFile.
+void WriteFile(const std::string& path, absl::string_view text);
+
+// XXH64, as 16 hexadecimal digits: of the file's bytes, read piece by piece, and of a text. The
+// first throws as ReadFile does.
+std::string FileChecksum(const std::string& path);
+std::string TextChecksum(absl::string_view text);
 
 }  // namespace lockstep::state
 

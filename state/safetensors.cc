@@ -11,83 +11,17 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
-#include "lockstep/state/file_io.h"
-#include "lockstep/tensor/ops/elementwise.h"
+#include "lockstep/state/safetensors_writer.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/tensor_data.h"
-#include "nlohmann/json.hpp"
 
 namespace lockstep::state {
-namespace {
-
-constexpr char kChecksumKey[] = "lockstep.xxh64";
-
-const char* DTypeCode(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "F32";
-    case DType::kBFloat16:
-      return "BF16";
-    case DType::kFloat16:
-      return "F16";
-    case DType::kFloat64:
-      return "F64";
-    case DType::kInt64:
-      return "I64";
-    case DType::kInt32:
-      return "I32";
-    case DType::kUInt8:
-      return "U8";
-    case DType::kBool:
-      break;
-  }
-  return "BOOL";
-}
-
-void CheckWritable(const NamedTensors& tensors, const Metadata& metadata) {
-  if (metadata.count(kChecksumKey) != 0) {
-    throw InvalidArgumentError(
-        absl::StrCat("WriteSafetensors: metadata key '", kChecksumKey, "' is reserved"));
-  }
-  for (const auto& [name, tensor] : tensors) {
-    if (name == "__metadata__" || name.empty()) {
-      throw InvalidArgumentError(
-          absl::StrCat("WriteSafetensors: '", name, "' cannot be a tensor's name"));
-    }
-    const DeviceType type = tensor.device().type;
-    if (type != DeviceType::kCpu && type != DeviceType::kHost) {
-      throw InvalidArgumentError(absl::StrCat("WriteSafetensors: '", name, "' is ",
-                                              tensor.DebugString(), "; move it with To(x, Cpu())"));
-    }
-  }
-}
-
-// The length and the JSON, padded so that the data begins at a multiple of 8.
-std::string MakeHeader(const NamedTensors& tensors, const Metadata& metadata, uint64_t checksum) {
-  nlohmann::ordered_json json;
-  for (const auto& [key, value] : metadata) json["__metadata__"][key] = value;
-  json["__metadata__"][kChecksumKey] = absl::StrFormat("%016x", checksum);
-  int64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    nlohmann::ordered_json& entry = json[name];
-    entry["dtype"] = DTypeCode(tensor.dtype());
-    entry["shape"] = std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end());
-    entry["data_offsets"] = {offset, offset + tensor.bytes()};
-    offset += tensor.bytes();
-  }
-  std::string text = json.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
-  std::string header(8, '\0');
-  for (int i = 0; i < 8; ++i)
-    header[static_cast<size_t>(i)] = static_cast<char>(text.size() >> 8 * i);
-  return header + text;
-}
-
-}  // namespace
 
 class SafetensorsFile::Mapping {
  public:
@@ -170,7 +104,7 @@ NamedTensors SafetensorsFile::LoadAll() const {
 }
 
 bool SafetensorsFile::ChecksumIsRight() const {
-  const auto found = header_.metadata.find(kChecksumKey);
+  const auto found = header_.metadata.find(kSafetensorsChecksumKey);
   if (found == header_.metadata.end()) return true;
   const absl::string_view data =
       mapping_->bytes().substr(static_cast<size_t>(header_.data_begin_bytes));
@@ -179,21 +113,18 @@ bool SafetensorsFile::ChecksumIsRight() const {
 
 void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata) {
-  CheckWritable(tensors, metadata);
-  Hasher64 hasher;
-  std::vector<Tensor> rows;
+  std::vector<TensorDescription> descriptions;
   for (const auto& [name, tensor] : tensors) {
-    rows.push_back(Contiguous(tensor));
-    if (tensor.bytes() > 0) {
-      hasher.Update(RawData(rows.back()), static_cast<size_t>(tensor.bytes()));
+    const DeviceType type = tensor.device().type;
+    if (type != DeviceType::kCpu && type != DeviceType::kHost) {
+      throw InvalidArgumentError(absl::StrCat("WriteSafetensors: '", name, "' is ",
+                                              tensor.DebugString(), "; move it with To(x, Cpu())"));
     }
+    descriptions.push_back({name, tensor.dtype(), tensor.shape()});
   }
-  AtomicFile file(path);
-  file.Append(MakeHeader(tensors, metadata, hasher.Finish()));
-  for (const Tensor& row : rows) {
-    if (row.bytes() > 0) file.Append(RawData(row), row.bytes());
-  }
-  file.Publish();
+  SafetensorsWriter writer(path, std::move(descriptions), metadata);
+  for (const auto& [name, tensor] : tensors) writer.Append(name, tensor);
+  writer.Finish();
 }
 
 }  // namespace lockstep::state

@@ -3,6 +3,8 @@
 //
 // Reading the JSON header. The parser is event driven with a fixed depth, so that a hostile header
 // costs no more memory than its own size and no recursion.
+#include "lockstep/state/safetensors_header.h"
+
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -11,7 +13,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
-#include "lockstep/state/safetensors.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::state {

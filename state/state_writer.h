@@ -10,34 +10,28 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/state/state_folder.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep::state {
 
 // "model.safetensors", "optimizer.safetensors": every state has them. The third is there where it
-// is not empty, those of ranks where TrainingState::ranks says so.
+// is not empty, RankFileName() of ranks where TrainingState::ranks says so.
 inline constexpr char kStateFile[] = "state.json";
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer.safetensors";
 inline constexpr char kStrategyFile[] = "strategy.safetensors";
-std::string RankFile(int64_t rank);
 inline constexpr char kStateFormat[] = "lockstep training state 1";
-
-// Of a file, as state.json has it.
-std::string FileChecksum(const std::string& path);
 
 class StateWriter {
  public:
   // Checks what does not depend on files, then makes `root` and the temporary folder in it. Throws
   // InvalidArgument and FailedPrecondition as SaveTrainingState does. `state` outlives the writer.
+  // The folder is removed with the writer unless it has been published.
   StateWriter(const std::string& root, const TrainingState& state, const SaveOptions& options);
-  // Removes the folder unless it has been published.
-  ~StateWriter();
-  StateWriter(const StateWriter&) = delete;
-  StateWriter& operator=(const StateWriter&) = delete;
 
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
 
   // Writes what `rank` has for itself into a writer's folder, of this process or another. Returns
   // the file's checksum.
@@ -50,12 +44,11 @@ class StateWriter {
 
  private:
   void WriteStateFile(const std::vector<std::string>& rank_checksums);
-  void GiveName(const std::string& target);
 
   const std::string root_;
   const TrainingState& state_;
   const SaveOptions options_;
-  std::string folder_;
+  TemporaryFolder folder_;
 };
 
 }  // namespace lockstep::state

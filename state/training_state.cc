@@ -2,41 +2,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/state/training_state.h"
 
-#include <algorithm>
-#include <filesystem>
+#include <map>
 #include <utility>
+#include <variant>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
-#include "lockstep/state/file_io.h"
 #include "lockstep/state/safetensors.h"
+#include "lockstep/state/state_folder.h"
+#include "lockstep/state/state_values.h"
 #include "lockstep/state/state_writer.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::state {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr char kPrefix[] = "step-";
 constexpr int64_t kMaximumJsonBytes = 16 << 20;
 constexpr int64_t kMaximumRanks = 1 << 16;
-
-// The step of a state's folder name, or -1.
-int64_t StepOf(const fs::path& path) {
-  const std::string name = path.filename().string();
-  int64_t step = -1;
-  const absl::string_view digits =
-      absl::string_view(name).substr(std::min(name.size(), sizeof(kPrefix) - 1));
-  if (!absl::StartsWith(name, kPrefix) || digits.size() < 8 || !absl::SimpleAtoi(digits, &step)) {
-    return -1;
-  }
-  return step;
-}
 
 template <typename T>
 const T& Get(const TrainingState& state, absl::string_view name, const char* type) {
@@ -48,16 +32,6 @@ const T& Get(const TrainingState& state, absl::string_view name, const char* typ
   if (const T* value = std::get_if<T>(&found->second)) return *value;
   throw DataLossError(
       absl::StrCat("training state of step ", state.step, ": value '", name, "' is not ", type));
-}
-
-Value ValueFromJson(const Json& json, const std::string& name) {
-  if (json.is_number_integer() &&
-      !(json.is_number_unsigned() && json.get<uint64_t>() > uint64_t{INT64_MAX})) {
-    return json.get<int64_t>();
-  }
-  if (json.is_number_float()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
-  throw DataLossError(absl::StrCat("value '", name, "' is neither a number nor a text"));
 }
 
 // REQUIRES: `text` is what state.json holds. Throws DataLoss.
@@ -77,9 +51,7 @@ TrainingState ParseStateJson(const std::string& text, std::map<std::string, std:
   }
   TrainingState state;
   state.step = json["step"].get<int64_t>();
-  for (const auto& [name, value] : json["values"].items()) {
-    state.values[name] = ValueFromJson(value, name);
-  }
+  state.values = ValuesFromJson(json["values"]);
   if (json.contains("ranks")) {  // states of before there were any have none
     const Json& ranks = json["ranks"];
     if (!ranks.is_number_unsigned() || ranks.get<uint64_t>() > uint64_t{kMaximumRanks}) {
@@ -139,13 +111,7 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
 TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> rank) {
   std::map<std::string, std::string> files;
   const std::string state_file = absl::StrCat(path, "/", kStateFile);
-  if (!fs::exists(path)) throw NotFoundError(absl::StrCat("'", path, "': no such folder"));
-  std::string text;
-  try {
-    text = ReadFile(state_file, kMaximumJsonBytes);
-  } catch (const Error& error) {
-    throw DataLossError(absl::StrCat("'", path, "' is no training state: ", error.message()));
-  }
+  const std::string text = ReadIndexFile(path, kStateFile, "training state", kMaximumJsonBytes);
   TrainingState state;
   try {
     state = ParseStateJson(text, files);
@@ -157,13 +123,7 @@ TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> 
     if (!files.contains(name)) {
       throw DataLossError(absl::StrCat("'", state_file, "': without a checksum of ", name));
     }
-    if (!fs::exists(file)) throw DataLossError(absl::StrCat("'", file, "' is missing"));
-    if (FileChecksum(file) != files[name]) {
-      throw DataLossError(absl::StrCat("'", file,
-                                       "' is damaged, or belongs to another step: its "
-                                       "checksum is not the one in ",
-                                       kStateFile));
-    }
+    VerifyFile(file, files[name], kStateFile);
     return file;
   };
   state.model = SafetensorsFile::Open(verified(kModelFile)).LoadAll();
@@ -173,43 +133,23 @@ TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> 
   }
   for (int64_t each = 0; each < state.ranks; ++each) {
     if (!rank) {
-      verified(RankFile(each));
+      verified(RankFileName(each));
     } else if (*rank == each) {
-      state.own = SafetensorsFile::Open(verified(RankFile(each))).LoadAll();
+      state.own = SafetensorsFile::Open(verified(RankFileName(each))).LoadAll();
     }
   }
   return state;
 }
 
 std::vector<std::string> ListTrainingStates(const std::string& root) {
-  std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code failure;
-  for (fs::directory_iterator it(root, failure), end; !failure && it != end;
-       it.increment(failure)) {
-    const int64_t step = StepOf(it->path());
-    if (step >= 0) found.emplace_back(step, it->path().string());
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> paths;
-  for (auto& [step, path] : found) paths.push_back(std::move(path));
-  return paths;
+  return ListStepFolders(root);
 }
 
 LoadedState LoadLatestTrainingState(const std::string& root) {
   LoadedState loaded;
-  std::vector<std::string> paths = ListTrainingStates(root);
-  for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
-    try {
-      loaded.state = LoadTrainingState(*path);
-      loaded.path = *path;
-      return loaded;
-    } catch (const Error& error) {
-      loaded.skipped.push_back(error.message());
-    }
-  }
-  throw NotFoundError(absl::StrCat("no training state under '", root, "'",
-                                   loaded.skipped.empty() ? "" : ": ",
-                                   absl::StrJoin(loaded.skipped, "; ")));
+  const auto load = [&](const std::string& path) { loaded.state = LoadTrainingState(path); };
+  loaded.path = LoadNewest(root, "training state", load, loaded.skipped);
+  return loaded;
 }
 
 }  // namespace lockstep::state

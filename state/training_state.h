@@ -22,20 +22,18 @@
 #define LOCKSTEP_STATE_TRAINING_STATE_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lockstep/state/state_folder.h"
+#include "lockstep/state/state_values.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/random.h"
 
 namespace lockstep::state {
-
-// Doubles are written so that they read back bit for bit. NaN and infinities are refused.
-using Value = std::variant<int64_t, double, std::string>;
 
 struct TrainingState {
   int64_t step = 0;
@@ -44,7 +42,7 @@ struct TrainingState {
   NamedTensors strategy;  // the same on every rank
   NamedTensors own;       // what other ranks have not: of the rank that saves, or that was loaded
   int64_t ranks = 0;      // as loaded: for how many ranks `own` was saved; 0: for none
-  std::map<std::string, Value> values;  // schedule, data position, random state, configuration
+  Values values;          // schedule, data position, random state, configuration
 
   void Set(absl::string_view name, Value value) { values[std::string(name)] = std::move(value); }
   // Throw DataLoss when there is no such value or it has another type.
@@ -59,14 +57,11 @@ struct TrainingState {
 void SaveRandomState(const RandomStreams& random, TrainingState& state);
 RandomStreams LoadRandomState(const TrainingState& state, int64_t data_parallel_rank);
 
-struct SaveOptions {
-  int64_t keep = 3;  // newest states left in the root, this one included; 0: all
-};
 // Writes <root>/step-<step>, replacing one of the same step at once, then removes the oldest ones.
 // Returns the path. `own` is that of one rank, number 0; group_state.h is for more. Until the new
 // state is complete and durable the old ones stay. Only states of this program's naming are ever
-// removed. Throws InvalidArgument (keep < 0, a value that is not
-// finite) and FailedPrecondition (cannot write).
+// removed. Throws InvalidArgument (keep < 0, a value that is not finite) and
+// FailedPrecondition (cannot write).
 std::string SaveTrainingState(const std::string& root, const TrainingState& state,
                               const SaveOptions& options = {});
 

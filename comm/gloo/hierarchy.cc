@@ -264,19 +264,20 @@ void Hierarchy::RunOnOneHost(const Collective& c) {
   Await([&]() -> Work {
     switch (s.op) {
       case CollectiveId::kAllReduce:
-        return local_->AllReduce(c.input, c.output, {s.reduce_op, s.factor, timeout});
+        return local_->AllReduce(c.input, c.output, {s.reduce_op, s.factor, s.tag, timeout});
       case CollectiveId::kReduce:
         return local_->Reduce(c.input, c.output, {s.root, s.reduce_op, s.factor, timeout});
       case CollectiveId::kBroadcast:
         return local_->Broadcast(c.input.defined() ? c.input : c.output, {s.root, timeout});
       case CollectiveId::kAllGather:
-        return local_->AllGather(c.input, c.output, {c.counts, timeout});
+        return local_->AllGather(c.input, c.output, {c.counts, s.tag, timeout});
       case CollectiveId::kGather:
         return local_->Gather(c.input, c.output, {s.root, c.counts, timeout});
       case CollectiveId::kScatter:
         return local_->Scatter(c.input, c.output, {s.root, c.counts, timeout});
       case CollectiveId::kReduceScatter:
-        return local_->ReduceScatter(c.input, c.output, {s.reduce_op, s.factor, c.counts, timeout});
+        return local_->ReduceScatter(c.input, c.output,
+                                     {s.reduce_op, s.factor, c.counts, s.tag, timeout});
       case CollectiveId::kAllToAll:
         return local_->AllToAll(c.input, c.output,
                                 {{c.counts.begin(), half}, {half, c.counts.end()}, timeout});
@@ -417,7 +418,7 @@ void Hierarchy::AllToAll(const Collective& c) {
     written[size_ + r] = received[At(r) + 1] - received[At(r)];
   }
   const Tensor all_counts = Empty({locals * 2 * size_}, {DType::kInt64, {}});
-  Await([&] { return local_->AllGather(my_counts, all_counts, {{}, Left()}); });
+  Await([&] { return local_->AllGather(my_counts, all_counts, {.timeout = Left()}); });
   const int64_t* const counts = static_cast<const int64_t*>(KernelRawData(all_counts));
   const auto sends = [&](int place, int rank) { return counts[place * 2 * size_ + rank]; };
   const auto takes = [&](int place, int rank) { return counts[place * 2 * size_ + size_ + rank]; };

@@ -38,6 +38,7 @@ class Adagrad : public OptimizerOf<AdagradOptions> {
   explicit Adagrad(const std::vector<ParameterGroup<AdagradOptions>>& groups);
 
   void Step() override;
+  bool is_elementwise() const override { return true; }
 };
 
 }  // namespace lockstep::optim

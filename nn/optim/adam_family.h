@@ -29,6 +29,8 @@ void ValidateAdamOptions(absl::string_view call, const Options& options) {
 template <typename Options>
 class AdamFamily : public OptimizerOf<Options> {
  public:
+  bool is_elementwise() const override { return true; }
+
   void Step() override {
     autograd::NoGradScope no_grad;
     const std::vector<Options> current = this->CurrentOptions();

@@ -63,7 +63,7 @@ class Optimizer {
 
   // The same for those of `parameters` that are this optimizer's, whatever gradients others have:
   // for updating some as soon as their gradients are complete.
-  void StepOnly(TensorSpan parameters);
+  virtual void StepOnly(TensorSpan parameters);
 
   // Drops the gradients, or fills them with zeros.
   void ZeroGrad(bool set_to_none = true);
@@ -72,6 +72,11 @@ class Optimizer {
   const NamedTensors& parameters() const { return parameters_; }
 
   virtual size_t GroupCount() const = 0;
+
+  // Whether each element's update depends on that element, its gradient and its state only, so that
+  // pieces of a parameter may be updated apart from each other (on several ranks). One that takes
+  // norms of whole parameters is not.
+  virtual bool is_elementwise() const { return false; }
 
   // What the options say, and what the next step uses: that, or what a rule makes of it. Throw
   // OutOfRange. "Momentum" is `momentum` of SGD and RMSprop and `beta1` of Adam and AdamW; there is
@@ -91,12 +96,12 @@ class Optimizer {
   void SetLearningRateFactor(double factor);
 
   // The tensors share storage with the optimizer: write or Clone() them before the next step.
-  OptimizerState SaveState() const;
+  virtual OptimizerState SaveState() const;
   // Copies `state`; parameters that it does not name start anew. State that the present options do
   // not use (momentum_buffer of RMSprop without momentum) is kept. Throws InvalidArgument that
   // lists every name of an unknown parameter or of another kind of optimizer, every parameter with
   // an incomplete state and every tensor of another shape; nothing has changed then.
-  void LoadState(const OptimizerState& state);
+  virtual void LoadState(const OptimizerState& state);
 
  protected:
   // One parameter with its state. The tensors of `state` have the kinds of state_kinds(), are made

@@ -41,6 +41,7 @@ class Rmsprop : public OptimizerOf<RmspropOptions> {
   explicit Rmsprop(const std::vector<ParameterGroup<RmspropOptions>>& groups);
 
   void Step() override;
+  bool is_elementwise() const override { return true; }
 
  protected:
   bool NeedsState(size_t kind, size_t group) const override;

@@ -38,6 +38,7 @@ class Sgd : public OptimizerOf<SgdOptions> {
   explicit Sgd(const std::vector<ParameterGroup<SgdOptions>>& groups);
 
   void Step() override;
+  bool is_elementwise() const override { return true; }
 };
 
 }  // namespace lockstep::optim
