@@ -10,17 +10,21 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/autograd/backward.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/docs/snippets.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/state/group_state.h"
 #include "lockstep/state/safetensors.h"
 #include "lockstep/state/safetensors_reader.h"
 #include "lockstep/state/safetensors_writer.h"
 #include "lockstep/state/sharded_state.h"
 #include "lockstep/state/training_state.h"
+#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/strategy_state.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
@@ -101,6 +105,29 @@ TEST(StateExample, Training) {
   model.LoadStateDict(latest.state.model);
   ThreadGenerators() = state::LoadRandomState(latest.state, /*data_parallel_rank=*/0);
   EXPECT_EQ(latest.state.Integer("data.batch"), 500);
+}
+
+TEST(StateExample, Ranks) {
+  const std::string root = std::string(std::getenv("TEST_TMPDIR")) + "/ranks";
+  comm::SpawnThreads(2, [&](comm::RankContext& context) {
+    const std::shared_ptr<comm::Communicator> world =
+        comm::InitProcessGroup(context.group_options());
+    auto model = std::make_shared<models::Mlp>(models::MlpConfig{.sizes = {2, 3, 1}});
+    strategies::DistributedDataParallel ddp(model, world, {.staleness = 1});
+    autograd::Backward(Sum((*model)(Full({1, 2}, 1.0 + world->rank()))));
+    state::TrainingState state;
+    state.step = 1;
+
+    strategies::StrategyState kept = ddp.SaveState();
+    state.strategy.InsertAll(kept.shared, "ddp.");
+    state.own.InsertAll(kept.own, "ddp.");
+    state::SaveTrainingState(root, state, *world, {.keep = 3});
+    EXPECT_EQ(kept.shared.size(), 5u) << "an average of each parameter, and whether all have one";
+
+    const std::string path = root + "/step-00000001";
+    state::TrainingState back = state::LoadTrainingState(path, world->rank());
+    ddp.LoadState(strategies::StrategyState{back.strategy, back.own}.Part("ddp."));
+  }).ThrowIfFailed();
 }
 
 }  // namespace

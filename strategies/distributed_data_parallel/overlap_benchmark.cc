@@ -3,7 +3,7 @@
 //
 // How much of communication hides behind backward when the link is slow: GPT on two ranks, each a
 // thread, over a link that is slowed by timed waits until communication takes half as long as
-// backward.
+// backward. And what the statistics cost that are always on.
 //
 //   ./bazelw run //strategies/distributed_data_parallel:overlap_benchmark -- --model=mini
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -33,6 +34,7 @@
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/tensor.h"
 
 ABSL_FLAG(std::string, model, "mini", "nano, mini or small.");
 ABSL_FLAG(int64_t, ranks, 2, "Ranks, threads of this process.");
@@ -64,6 +66,8 @@ struct Figures {
   double backward_seconds = 0;
   double bytes = 0;
   double hidden_share = 0;
+  int64_t parameters = 0;
+  int64_t buckets = 0;
 };
 
 double Median(std::vector<double> values) {
@@ -99,7 +103,57 @@ Figures Measure(std::shared_ptr<comm::Communicator> world, DistributedDataParall
   figures.step_seconds = Median(steps);
   figures.backward_seconds = Median(backwards);
   figures.hidden_share = Median(hidden);
+  figures.parameters = static_cast<int64_t>(ddp.reduced_parameters().size());
+  figures.buckets = ddp.bucket_count();
   return figures;
+}
+
+// What a backward of these numbers of parameters and buckets does for its statistics alone, beside
+// the smallest reductions of its buckets: the same with and without, in turns.
+double StatisticsSeconds(comm::Communicator& world, int64_t parameters, int64_t buckets) {
+  const std::vector<Tensor> tensors(static_cast<size_t>(buckets), Zeros({1}));
+  std::vector<comm::Work> works(tensors.size());
+  const auto plain = [&] {
+    for (size_t b = 0; b < tensors.size(); ++b) works[b] = world.AllReduce(tensors[b]);
+    for (const comm::Work& work : works) work.Wait();
+  };
+  BucketClock clock;
+  ReductionStatistics current, last;
+  Stopwatch since_last;
+  const auto counted = [&] {
+    using Kind = ReducerEvent::Kind;
+    current = {};
+    current.events.reserve(static_cast<size_t>(parameters + 2 * buckets));
+    const comm::Traffic before = world.traffic();
+    clock.Start(tensors.size());
+    for (int64_t i = 0; i < parameters; ++i) current.events.push_back({Kind::kGradientReady, i});
+    for (size_t b = 0; b < tensors.size(); ++b) {
+      works[b] = world.AllReduce(tensors[b]);
+      clock.Issued(b, tensors[b].bytes(), works[b]);
+      current.events.push_back({Kind::kReduceIssued, static_cast<int64_t>(b)});
+    }
+    const Stopwatch waiting;
+    for (size_t b = 0; b < tensors.size(); ++b) {
+      works[b].Wait();
+      current.events.push_back({Kind::kReduceWaited, static_cast<int64_t>(b)});
+    }
+    current.exposed_seconds = waiting.ElapsedSeconds();
+    current.bytes_received = world.traffic().bytes_received - before.bytes_received;
+    clock.Report(&current);
+    current.step_seconds = since_last.ElapsedSeconds();
+    since_last.Restart();
+    last = std::move(current);
+  };
+  std::vector<double> differences;
+  for (int round = 0; round < 2000; ++round) {
+    Stopwatch watch;
+    plain();
+    const double without = watch.ElapsedSeconds();
+    watch.Restart();
+    counted();
+    differences.push_back(watch.ElapsedSeconds() - without);
+  }
+  return Median(differences);
 }
 
 void RankMain(comm::RankContext& context) {
@@ -123,6 +177,12 @@ void RankMain(comm::RankContext& context) {
   report("slow link, 4 MiB buckets",
          Measure(world, {.bucket_cap_bytes = 4 << 20, .communication_hook = hook}));
   report("slow link, staleness 1", Measure(world, {.communication_hook = hook, .staleness = 1}));
+  const double statistics = StatisticsSeconds(*world, free.parameters, free.buckets);
+  if (world->rank() == 0) {
+    std::printf("statistics: %.1f us a step of %lld parameters in %lld buckets, %.4f %% of it\n",
+                statistics * 1e6, static_cast<long long>(free.parameters),
+                static_cast<long long>(free.buckets), 100 * statistics / free.step_seconds);
+  }
 }
 
 }  // namespace

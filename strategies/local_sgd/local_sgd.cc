@@ -17,6 +17,21 @@ namespace {
 
 constexpr char kSteps[] = "steps";
 
+void CheckInner(const LocalSgdOptions& options) {
+  for (size_t i = 0; i < options.inner.size(); ++i) {
+    const int64_t period = options.inner[i].period;
+    const int64_t next =
+        i + 1 < options.inner.size() ? options.inner[i + 1].period : options.period;
+    if (options.inner[i].group != nullptr && period >= 1 && next > period && next % period == 0) {
+      continue;
+    }
+    throw InvalidArgumentError(absl::StrCat(
+        "LocalSgd: inner average ", i, " has ",
+        options.inner[i].group == nullptr ? "no group and " : "", "period ", period,
+        ", and the next one ", next, "; give groups, and periods that grow and divide the next"));
+  }
+}
+
 }  // namespace
 
 LocalSgd::LocalSgd(DistributedDataParallel& ddp, const LocalSgdOptions& options)
@@ -26,6 +41,7 @@ LocalSgd::LocalSgd(DistributedDataParallel& ddp, const LocalSgdOptions& options)
                                             options.warmup_steps,
                                             "; give a period >= 1 and warmup_steps >= 0"));
   }
+  CheckInner(options);
   if (ddp.staleness() > 0 || ddp.steps_in_backward()) {
     throw InvalidArgumentError(
         absl::StrCat("LocalSgd: the DistributedDataParallel has ",
@@ -42,16 +58,26 @@ std::unique_ptr<DistributedDataParallel::NoSync> LocalSgd::BackwardScope() {
 bool LocalSgd::AfterStep() {
   ++steps_;
   const int64_t local = steps_ - options_.warmup_steps;
-  if (local <= 0 || local % options_.period != 0) return false;
-  Average();
-  return true;
+  if (local <= 0) return false;
+  if (local % options_.period == 0) {
+    Average();
+    return true;
+  }
+  for (auto inner = options_.inner.rbegin(); inner != options_.inner.rend(); ++inner) {
+    if (local % inner->period != 0) continue;
+    AverageOver(*inner->group);
+    return true;
+  }
+  return false;
 }
 
-void LocalSgd::Average() {
+void LocalSgd::Average() { AverageOver(*ddp_.group()); }
+
+void LocalSgd::AverageOver(comm::Communicator& group) {
   const autograd::NoGradScope no_grad;
   std::vector<comm::Work> works;
   for (const auto& [name, parameter] : ddp_.reduced_parameters()) {
-    works.push_back(ddp_.group()->AllReduce(parameter, {.op = comm::ReduceOp::kAverage}));
+    works.push_back(group.AllReduce(parameter, {.op = comm::ReduceOp::kAverage}));
   }
   comm::Work::All(works).Wait();
 }

@@ -20,28 +20,41 @@
 // moments stay each rank's own. Where losses are to be compared, or a state is to be saved, between
 // two averages, call Average().
 //
-// Sources: Lin et al. 2020, "Don't Use Large Mini-Batches, Use Local SGD"; Stich 2019.
+// Sources: Lin et al. 2020, "Don't Use Large Mini-Batches, Use Local SGD" (also of hierarchical
+// averages); Stich 2019.
 #ifndef LOCKSTEP_STRATEGIES_LOCAL_SGD_LOCAL_SGD_H_
 #define LOCKSTEP_STRATEGIES_LOCAL_SGD_LOCAL_SGD_H_
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "lockstep/comm/communicator.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/strategy_state.h"
 
 namespace lockstep::strategies {
 
+// Averages over some of the ranks, between those over all.
+struct InnerAverage {
+  int64_t period = 0;
+  std::shared_ptr<comm::Communicator> group;  // that this rank is in: its host's, say
+};
+
 struct LocalSgdOptions {
   int64_t period = 8;
   int64_t warmup_steps = 0;
+  // Hierarchical averages: periods grow, and each divides the next one and `period`. Where several
+  // are due the widest counts, as in {.period = 16, .inner = {{2, pair}, {8, host}}}.
+  std::vector<InnerAverage> inner = {};
 };
 
 // Used by the thread that trains, on every rank alike.
 class LocalSgd {
  public:
   // `ddp` outlives this object. Throws InvalidArgument for a period below 1, negative warmup_steps,
-  // and a `ddp` with staleness or optimizer_in_backward, which step by averaged gradients.
+  // inner averages without a group or whose periods do not divide the next one, and a `ddp` with
+  // staleness or optimizer_in_backward, which step by averaged gradients.
   LocalSgd(DistributedDataParallel& ddp, const LocalSgdOptions& options);
 
   // For the backwards of the present step: nothing during the warm-up, a NoSync afterwards. Within
@@ -51,7 +64,7 @@ class LocalSgd {
   // The optimizer has stepped. Averages when it is time; returns whether it did.
   bool AfterStep();
 
-  // Averages the parameters now: one AllReduce a parameter, all in flight at once.
+  // Averages the parameters over all ranks now: one AllReduce a parameter, all in flight at once.
   void Average();
 
   int64_t steps() const { return steps_; }
@@ -64,6 +77,8 @@ class LocalSgd {
   void LoadState(const StrategyState& state);
 
  private:
+  void AverageOver(comm::Communicator& group);
+
   DistributedDataParallel& ddp_;
   LocalSgdOptions options_;
   int64_t steps_ = 0;

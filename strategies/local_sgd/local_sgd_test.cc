@@ -10,6 +10,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/subgroups.h"
 #include "lockstep/nn/optim/sgd.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
@@ -67,6 +68,25 @@ TEST(LocalSgdTest, APeriodOfOneIsDataParallelTraining) {
       ValuesOf(2, [](int rank, auto world) { return Train(rank, world, {.warmup_steps = 100}); }));
 }
 
+// Pairs average after every second step, and all four after every fourth.
+TEST(LocalSgdTest, HierarchicalAverages) {
+  const auto outcomes = RunRanks(4, [](int rank, auto world) {
+    const std::shared_ptr<comm::Communicator> pair = comm::Split(*world, rank / 2);
+    auto model = std::make_shared<Weights>(Values{0});
+    DistributedDataParallel ddp(model, world);
+    LocalSgd local(ddp, {.period = 4, .warmup_steps = 1, .inner = {{2, pair}}});
+    Values values;
+    for (int step = 0; step < 7; ++step) {
+      AddInPlace(Detach((*model)[0]), rank);
+      EXPECT_EQ(local.AfterStep(), step == 2 || step == 4 || step == 6);
+      values.push_back((*model)[0].template Item<double>());
+    }
+    return values;
+  });
+  EXPECT_EQ(outcomes[0].values, (Values{0, 0, 1.5, 1.5, 7.5, 7.5, 8.5}));
+  EXPECT_EQ(outcomes[1].values, (Values{1, 2, 1.5, 2.5, 7.5, 8.5, 8.5}));
+}
+
 // A run that goes on in the middle of a period averages when the undisturbed one would have.
 TEST(LocalSgdTest, TheStateKnowsThePlaceInThePeriod) {
   ValuesOf(2, [](int, auto world) {
@@ -100,6 +120,18 @@ TEST(LocalSgdTest, Refusals) {
       EXPECT_THAT(MessageOf([&] { LocalSgd local(ddp, {.period = 0}); }), HasSubstr("period 0"));
       EXPECT_THAT(MessageOf([&] { LocalSgd local(ddp, {.warmup_steps = -1}); }),
                   HasSubstr("warmup_steps -1"));
+    }
+    {
+      DistributedDataParallel ddp(model, world);
+      const auto refused = [&](std::vector<InnerAverage> inner, const char* part) {
+        EXPECT_THAT(MessageOf([&] { LocalSgd local(ddp, {.period = 8, .inner = inner}); }),
+                    HasSubstr(part));
+      };
+      refused({{2, nullptr}}, "inner average 0 has no group and period 2, and the next one 8");
+      refused({{3, world}}, "inner average 0 has period 3, and the next one 8");
+      refused({{4, world}, {2, world}}, "inner average 0 has period 4, and the next one 2");
+      refused({{2, world}, {8, world}}, "inner average 1 has period 8, and the next one 8");
+      refused({{0, world}}, "period 0");
     }
     DistributedDataParallel stale(model, world, {.staleness = 1});
     EXPECT_THAT(MessageOf([&] { LocalSgd local(stale, {}); }), HasSubstr("has staleness"));

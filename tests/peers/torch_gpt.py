@@ -7,7 +7,7 @@
   torch_gpt.py --size mini --ranks 2 --strategy ddp|fsdp        # Gloo, threads = cores / ranks
   torch_gpt.py --size small --decode                            # KV cache, batch 1
 For the best allocator: LD_PRELOAD=libtcmalloc_minimal.so.4 (Debian: libtcmalloc-minimal4).
-Prints one line. flops = 6 * parameters * tokens + 6 * layers * width * block * tokens (causal half of attention).
+Prints one line. processor_ms: of all threads and ranks in a step (rank 0's median, times the ranks). flops = 6 * parameters * tokens + 6 * layers * width * block * tokens (causal half of attention).
 peak_gflops: median of fp32 2048^3 matmuls interleaved with the steps. rss: above the value before the model exists.
 """
 import argparse, os, resource, statistics, time
@@ -68,7 +68,7 @@ def train(rank, a):
     if a.ranks > 1:
         import torch.distributed as dist
         os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(a.port)); dist.init_process_group('gloo', rank=rank, world_size=a.ranks)
-        if a.strategy == 'ddp': f = nn.parallel.DistributedDataParallel(m)
+        if a.strategy == 'ddp': f = nn.parallel.DistributedDataParallel(m, gradient_as_bucket_view=a.bucket_view)
         else:
             from torch.distributed.fsdp import fully_shard
             for b in m.h: fully_shard(b)
@@ -82,16 +82,16 @@ def train(rank, a):
         loss.backward(); opt.step(); opt.zero_grad(set_to_none=True); return loss.detach()
     t0 = time.perf_counter(); step(); first = time.perf_counter() - t0
     for _ in range(2): step()
-    ts, peak, top = [], [], 0.0; end = time.perf_counter() + a.seconds
+    ts, cpu, peak, top = [], [], [], 0.0; end = time.perf_counter() + a.seconds
     while (time.perf_counter() < end if a.ranks == 1 else len(ts) < a.steps):
-        t = time.perf_counter(); loss = step(); ts.append(time.perf_counter() - t); top = max(top, rss_mb())
+        t, c = time.perf_counter(), time.process_time(); loss = step(); ts.append(time.perf_counter() - t); cpu.append(time.process_time() - c); top = max(top, rss_mb())
         if a.ranks == 1 and len(ts) % max(1, int(0.5 / ts[-1])) == 0: peak.append(gemm_gflops())
     med = statistics.median(ts); tok = B * T; fl = 6 * n * tok + 6 * L * C * T * tok
     pk = statistics.median(peak) if peak else float('nan')
     hw = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     if rank == 0:
         print(f"torch={torch.__version__} size={a.size} params={n/1e6:.2f}M ranks={a.ranks} strategy={a.strategy} amp={a.amp} compile={a.compile} ckpt={a.ckpt} fused={a.fused} "
-              f"first_s={first:.2f} step_ms={med*1e3:.1f} tokens_per_second={tok*a.ranks/med:.0f} gflops={fl*a.ranks/med/1e9:.0f} peak_gflops={pk:.0f} peak_share={fl/med/1e9/pk:.2f} "
+              f"first_s={first:.2f} step_ms={med*1e3:.1f} tokens_per_second={tok*a.ranks/med:.0f} processor_ms={statistics.median(cpu)*1e3*a.ranks:.1f} gflops={fl*a.ranks/med/1e9:.0f} peak_gflops={pk:.0f} peak_share={fl/med/1e9/pk:.2f} "
               f"rss_above_base_mb={hw-base:.0f} loss={loss.item():.3f}")
     if a.ranks > 1: dist.destroy_process_group()
 
@@ -117,7 +117,7 @@ def decode(a):
 if __name__ == '__main__':
     p = argparse.ArgumentParser()
     p.add_argument('--size', default='nano', choices=SIZES); p.add_argument('--threads', type=int, default=2); p.add_argument('--seconds', type=float, default=12)
-    for o in ('amp', 'compile', 'ckpt', 'fused', 'decode'): p.add_argument('--' + o, action='store_true')
+    for o in ('amp', 'compile', 'ckpt', 'fused', 'decode', 'bucket_view'): p.add_argument('--' + o, action='store_true')
     p.add_argument('--ranks', type=int, default=1); p.add_argument('--strategy', default='single'); p.add_argument('--steps', type=int, default=15); p.add_argument('--port', type=int, default=29517)
     a = p.parse_args()
     if a.decode: decode(a)
