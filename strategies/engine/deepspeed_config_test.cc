@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing.h"
