@@ -13,6 +13,7 @@
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/activations.h"
 #include "lockstep/nn/containers.h"
+#include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/embedding.h"
 #include "lockstep/nn/init.h"
 #include "lockstep/nn/linear.h"
@@ -92,6 +93,18 @@ TEST(NnExample, InitialValuesAndTies) {
   nn::Linear head(128, 256, {.bias = false, .weight = tokens.weight});
   EXPECT_TRUE(head.weight.IsSame(tokens.weight));
   EXPECT_EQ(CountParameters("nano"), 809856);
+}
+
+TEST(NnExample, BytesLater) {
+  ManualSeed(1234);
+  std::shared_ptr<models::Gpt2> model;
+  {
+    nn::DeferredInitScope scope;
+    model = std::make_shared<models::Gpt2>(models::Gpt2Preset("nano"));
+  }
+  Tensor weight = nn::MaterializeTensor(model->Parameters()[0], Cpu(1));
+  nn::MaterializeModule(*model, Cpu());
+  EXPECT_EQ(weight.ToVector<float>(), model->Parameters()[0].ToVector<float>());
 }
 
 }  // namespace

@@ -5,10 +5,12 @@
 #include "lockstep/tensor/dispatch.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
@@ -18,6 +20,7 @@
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/kernel.h"
 #include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/meta_recorder.h"
 #include "lockstep/tensor/op.h"
 #include "lockstep/tensor/op_attributes.h"
 #include "lockstep/tensor/shape.h"
@@ -139,6 +142,71 @@ TEST(DispatchTest, MetaNeedsNoKernel) {
   Tensor y = Dispatch1(TestAdd(), {x, x});
   EXPECT_EQ(y.device(), kMeta);
   EXPECT_EQ(y.shape(), x.shape());
+}
+
+class Origin : public MetaOrigin {
+ public:
+  explicit Origin(int* unrecorded) : unrecorded_(unrecorded) {}
+  void OnUnrecordedWrite() override { ++*unrecorded_; }
+
+ private:
+  int* unrecorded_;
+};
+
+// Writes down what it hears, and gives what was made an origin.
+class NotingRecorder : public MetaRecorder {
+ public:
+  void OnEmpty(const Tensor& made) override { Note("Empty", made); }
+  void OnValues(const Tensor& made, const Tensor& values) override {
+    Note(absl::StrCat("values ", values.DebugString(), " ", values.Item<float>({1})), made);
+  }
+  void OnOp(const OpCall& call, TensorSpan outputs) override {
+    notes.push_back(absl::StrCat(GetOpInfo(call.op).name, call.in_place ? " in place" : ""));
+    for (const Tensor& output : outputs) {
+      if (!call.in_place) output.impl().meta_origin = RefPtr<MetaOrigin>(new Origin(&unrecorded));
+    }
+  }
+
+  std::vector<std::string> notes;
+  int unrecorded = 0;
+
+ private:
+  void Note(absl::string_view what, const Tensor& made) {
+    notes.push_back(absl::StrCat(what, " for ", made.DebugString()));
+    made.impl().meta_origin = RefPtr<MetaOrigin>(new Origin(&unrecorded));
+  }
+};
+
+TEST(DispatchTest, RecorderHearsOfWhatHappensOnMeta) {
+  const auto recorder = std::make_shared<NotingRecorder>();
+  Tensor x, view;
+  {
+    ThreadState state = CurrentThreadState();
+    state.meta_recorder = recorder;
+    ScopedThreadState scope(state);
+    DeviceScope device(kMeta);
+    x = Empty({3});
+    Tensor y = FromVector<float>({1, 2, 3}, {3});
+    Tensor z = Dispatch1(TestAdd(), {x, y});
+    view = Dispatch1(OpId::kDetach, {z});
+    EXPECT_EQ(view.impl().meta_origin, z.impl().meta_origin);
+    DispatchInPlace(TestAdd(), {z, y});
+    x.SetData(view);
+    EXPECT_EQ(x.impl().meta_origin, z.impl().meta_origin);
+    Empty({3}, {.device = Cpu()});  // has bytes: no news
+    EXPECT_EQ(recorder->unrecorded, 0);
+  }
+  EXPECT_EQ(recorder->notes, (std::vector<std::string>{
+                                 "Empty for float32[3] on meta", "Empty for float32[3] on meta",
+                                 "values float32[3] on host 2 for float32[3] on meta", "TestAdd",
+                                 "TestAdd in place"}));
+  // Nobody listens any more: a write is reported to what is written, reading is not.
+  Dispatch1(TestAdd(), {x, view});
+  EXPECT_EQ(recorder->unrecorded, 0);
+  DispatchInPlace(TestAdd(), {view, x});
+  EXPECT_EQ(recorder->unrecorded, 1);
+  x.SetData(FromVector<float>({1}, {1}));
+  EXPECT_FALSE(x.impl().meta_origin);
 }
 
 TEST(DispatchTest, OutputsGoToTheOperandsDeviceInTheThreadsCategory) {

@@ -32,7 +32,7 @@ class MetaRecorder {
   virtual ~MetaRecorder() = default;
   // Empty(): `made` has no values yet.
   virtual void OnEmpty(const Tensor& made) = 0;
-  // FromVector(): `values`, in host memory, are what `made` would hold.
+  // FromVector(), after OnEmpty: `values`, in host memory, are what `made` would hold.
   virtual void OnValues(const Tensor& made, const Tensor& values) = 0;
   // An op where its kernel would run, with layers passed. It is none of kind view.
   virtual void OnOp(const OpCall& call, absl::Span<const Tensor> outputs) = 0;

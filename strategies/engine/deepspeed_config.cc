@@ -56,39 +56,42 @@ int64_t Share(int64_t total, absl::string_view name, int64_t known, int64_t rank
   return total / product;
 }
 
-void ReadBatch(JsonSection& root, const DeepSpeedAutos& autos, DeepSpeedConfig& config) {
-  const auto train = BatchKey(root, "train_batch_size", autos.train_batch_size);
-  const auto micro =
-      BatchKey(root, "train_micro_batch_size_per_gpu", autos.train_micro_batch_size_per_gpu);
-  const auto accumulation =
-      BatchKey(root, "gradient_accumulation_steps", autos.gradient_accumulation_steps);
-  if (!train.has_value() && !micro.has_value()) {
+struct Batch {
+  std::optional<int64_t> train, micro, accumulation;
+};
+
+Batch ReadBatch(JsonSection& root, const DeepSpeedAutos& autos) {
+  return {BatchKey(root, "train_batch_size", autos.train_batch_size),
+          BatchKey(root, "train_micro_batch_size_per_gpu", autos.train_micro_batch_size_per_gpu),
+          BatchKey(root, "gradient_accumulation_steps", autos.gradient_accumulation_steps)};
+}
+
+void ResolveBatch(const Batch& batch, DeepSpeedConfig& config) {
+  const char *const micro_name = "train_micro_batch_size_per_gpu",
+                    *const accumulation_name = "gradient_accumulation_steps";
+  int64_t &micro = config.train_micro_batch_size_per_gpu,
+          &accumulation = config.gradient_accumulation_steps;
+  if (batch.micro.has_value()) {
+    micro = *batch.micro;
+    accumulation = batch.accumulation.value_or(1);
+    if (!batch.accumulation.has_value() && batch.train.has_value()) {
+      accumulation = Share(*batch.train, micro_name, micro, config.ranks, accumulation_name);
+    }
+  } else if (batch.train.has_value()) {
+    accumulation = batch.accumulation.value_or(1);
+    micro = Share(*batch.train, accumulation_name, accumulation, config.ranks, micro_name);
+  } else {
     throw InvalidArgumentError(
         "neither train_batch_size nor train_micro_batch_size_per_gpu is known; write one of them, "
         "or give the program's in DeepSpeedAutos for \"auto\"");
   }
-  if (micro.has_value()) {
-    config.train_micro_batch_size_per_gpu = *micro;
-    config.gradient_accumulation_steps =
-        accumulation.has_value() ? *accumulation
-        : train.has_value() ? Share(*train, "train_micro_batch_size_per_gpu", *micro, config.ranks,
-                                    "gradient_accumulation_steps")
-                            : 1;
-  } else {
-    config.gradient_accumulation_steps = accumulation.value_or(1);
-    config.train_micro_batch_size_per_gpu =
-        Share(*train, "gradient_accumulation_steps", config.gradient_accumulation_steps,
-              config.ranks, "train_micro_batch_size_per_gpu");
-  }
-  const int64_t product = Product(config.train_micro_batch_size_per_gpu,
-                                  config.gradient_accumulation_steps, config.ranks);
-  config.train_batch_size = train.value_or(product);
-  if (config.train_batch_size != product || product == 0) {
-    throw InvalidArgumentError(absl::StrCat(
-        "train_batch_size ", config.train_batch_size, " is not train_micro_batch_size_per_gpu ",
-        config.train_micro_batch_size_per_gpu, " * gradient_accumulation_steps ",
-        config.gradient_accumulation_steps, " * ", config.ranks, " ranks = ", product,
-        "; change one of them, or leave one out"));
+  const int64_t product = Product(micro, accumulation, config.ranks);
+  config.train_batch_size = batch.train.value_or(product);
+  if (config.train_batch_size != product) {
+    throw InvalidArgumentError(
+        absl::StrCat("train_batch_size ", config.train_batch_size, " is not ", micro_name, " ",
+                     micro, " * ", accumulation_name, " ", accumulation, " * ", config.ranks,
+                     " ranks = ", product, "; change one of them, or leave one out"));
   }
 }
 
@@ -186,10 +189,9 @@ void ReadAbsentZeroFeatures(JsonSection& section) {
     throw UnimplementedError(section.Message("zeropp_loco_param", exact));
   }
   section.Only("load_from_fp32_weights", true, "master weights are always loaded as float32");
-  section.Off("elastic_checkpoint", "sharded state loads on any number of ranks; leave it out");
+  section.Off("elastic_checkpoint", "DeepSpeed no longer has it either; leave it out");
   section.Off("legacy_stage1", "there is one stage 1; leave it out");
-  section.Only("ignore_unused_parameters", true,
-               "parameters that a loss does not reach are allowed in all stages");
+  section.Only("ignore_unused_parameters", true, "unused parameters are no error; leave it out");
   section.Ignored({"cpu_offload_use_pin_memory",
                    "reduce_scatter",
                    "allgather_partitions",
@@ -299,21 +301,34 @@ void ReadGradients(JsonSection& root, const DeepSpeedAutos& autos, DeepSpeedConf
   }
 }
 
+void ReadDataTypes(JsonSection& root, Ignored* ignored) {
+  JsonSection section(root.Find("data_types"), "data_types", ignored);
+  size_t index = 0;
+  section.Choice("grad_accum_dtype", &index, {"fp32", "fp16", "bf16"});
+  if (index != 0) {
+    throw UnimplementedError(section.Message(
+        "grad_accum_dtype", "gradients are accumulated in float32; write \"fp32\""));
+  }
+  section.Finish();
+}
+
 void ReadAbsentFeatures(JsonSection& root) {
   root.Off("amp", "write {\"enabled\": true} as bf16 or fp16");
   root.Off("torch_autocast", "write {\"enabled\": true} as bf16 or fp16");
   root.Off("fp32_allreduce", "write \"communication_data_type\": \"fp32\"");
   root.Off("sparse_gradients", "gradients are dense here; leave it out");
-  root.Off("sparse_attention", "attention is dense here; leave it out");
+  root.Absent("sparse_attention", "attention is dense here; leave it out");
   root.Off("disable_allgather", "leave it out");
   root.Off("dataloader_drop_last", "say so where the program makes its loader");
-  root.Off("pipeline", "pipelines are built by the program");
-  root.Off("data_types", "gradients are accumulated in float32 here; leave it out");
+  root.Absent("pipeline", "pipelines are built by the program");
   for (const char* key :
-       {"elasticity", "autotuning", "hybrid_engine", "tensor_parallel", "curriculum_learning",
-        "data_efficiency", "compression_training", "progressive_layer_drop", "eigenvalue",
-        "quantize_training", "weight_quantization", "domino", "zenflow"}) {
+       {"elasticity", "autotuning", "hybrid_engine", "curriculum_learning", "data_efficiency",
+        "progressive_layer_drop", "eigenvalue", "quantize_training"}) {
     root.Off(key, "it does not exist here; leave it out");
+  }
+  for (const char* key :
+       {"tensor_parallel", "compression_training", "weight_quantization", "domino", "zenflow"}) {
+    root.Absent(key, "it does not exist here; leave it out");
   }
   root.Ignored({"dump_state", "memory_breakdown", "flops_profiler", "tensorboard", "wandb", "comet",
                 "csv_monitor", "monitor_config", "comms_logger", "timers", "aio", "nebula",
@@ -342,9 +357,11 @@ DeepSpeedConfig ParseDeepSpeedConfig(absl::string_view json, int64_t ranks,
   ReadGradients(root, autos, config);
   root.Bool("wall_clock_breakdown", &config.wall_clock_breakdown);
   root.Integer("steps_per_print", &config.steps_per_print, 1);
+  ReadDataTypes(root, &config.ignored);
   ReadAbsentFeatures(root);
-  ReadBatch(root, autos, config);
+  const Batch batch = ReadBatch(root, autos);
   root.Finish();
+  ResolveBatch(batch, config);
   return config;
 }
 

@@ -33,6 +33,11 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row[b.size()];
 }
 
+bool IsFalse(const JsonNode& node) {
+  if (node.kind == Kind::kBool) return !node.boolean;
+  return (node.kind == Kind::kInteger || node.kind == Kind::kReal) && node.real == 0;
+}
+
 // Longer keys are no misspelling of a known one, and comparing them would take long.
 constexpr size_t kLongestKey = 100;
 
@@ -182,16 +187,21 @@ void JsonSection::Ignored(std::initializer_list<absl::string_view> keys) {
 void JsonSection::Off(absl::string_view key, absl::string_view remedy) {
   const JsonNode* node = Find(key);
   if (node == nullptr) return;
-  bool off = (node->kind == Kind::kBool && !node->boolean) ||
-             ((node->kind == Kind::kInteger || node->kind == Kind::kReal) && node->real == 0);
-  if (node->kind == Kind::kObject) {
-    off = true;
-    for (const JsonMember& member : node->members) {
-      const bool is_false = member.value.kind == Kind::kBool && !member.value.boolean;
-      if (member.key == "enabled" && !is_false) off = false;
-    }
+  bool off = IsFalse(*node) || node->kind == Kind::kObject;
+  for (const JsonMember& member : node->members) {
+    if (member.key == "enabled" && !IsFalse(member.value)) off = false;
   }
   if (!off) throw UnimplementedError(Message(key, remedy));
+}
+
+void JsonSection::Absent(absl::string_view key, absl::string_view remedy) {
+  const JsonNode* node = Find(key);
+  if (node == nullptr) return;
+  bool absent = IsFalse(*node) || node->kind == Kind::kObject;
+  for (const JsonMember& member : node->members) {
+    if (member.value.kind != Kind::kNull) absent = false;
+  }
+  if (!absent) throw UnimplementedError(Message(key, remedy));
 }
 
 void JsonSection::Only(absl::string_view key, bool value, absl::string_view remedy) {

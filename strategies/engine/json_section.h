@@ -63,6 +63,8 @@ class JsonSection {
   // A feature that does not exist here: absent, null, false, 0, or an object that is not "enabled".
   // Anything else throws Unimplemented with `remedy`.
   void Off(absl::string_view key, absl::string_view remedy);
+  // One that its presence switches on: absent, null, false, 0, or an object of nulls only.
+  void Absent(absl::string_view key, absl::string_view remedy);
   // An option that has one value only here.
   void Only(absl::string_view key, bool value, absl::string_view remedy);
 

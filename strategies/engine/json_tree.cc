@@ -85,6 +85,9 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& text) override {
     key_line_ = *line_;
     std::vector<JsonMember>& members = open_.back().members;
+    if (members.size() >= kMaximumJsonMembers) {
+      return Fail(absl::StrCat("more than ", kMaximumJsonMembers, " keys in one object"));
+    }
     for (const JsonMember& member : members) {
       if (member.key == text) {
         return Fail(absl::StrCat("\"", text, "\" is there a second time, first on line ",
@@ -99,8 +102,11 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t, const std::string& token,
                    const nlohmann::detail::exception&) override {
     if (!reason_.empty()) return false;
+    // What was read last; the end of it is what does not fit.
+    const size_t shown = std::min<size_t>(token.size(), 40);
     return Fail(token.empty() ? "this is no valid JSON"
-                              : absl::StrCat("this is no valid JSON at '", token, "'"));
+                              : absl::StrCat("this is no valid JSON at '",
+                                             token.substr(token.size() - shown), "'"));
   }
 
   JsonNode& root() { return root_; }

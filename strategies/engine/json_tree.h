@@ -20,6 +20,7 @@ namespace lockstep::engine {
 
 inline constexpr size_t kMaximumJsonBytes = 1 << 20;
 inline constexpr int kMaximumJsonDepth = 16;
+inline constexpr size_t kMaximumJsonMembers = 1000;  // of one object
 
 struct JsonMember;
 
@@ -43,8 +44,8 @@ struct JsonMember {
   JsonNode value;
 };
 
-// Throws InvalidArgument with the line for text that is no JSON object, is longer or deeper than
-// the limits, has a key twice in one object, or a number beyond int64 and double.
+// Throws InvalidArgument with the line for text that is no JSON object, is beyond a limit above,
+// has a key twice in one object, or a number beyond int64 and double.
 JsonNode ParseJsonTree(absl::string_view text);
 
 }  // namespace lockstep::engine
