@@ -21,7 +21,6 @@
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
 #include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
-#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::strategies {

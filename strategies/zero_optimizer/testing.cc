@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,7 +11,6 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/amp/scaler/grad_scaler.h"
 #include "lockstep/amp/training/training_step.h"
-#include "lockstep/autograd/requires_grad.h"
 #include "lockstep/nn/optim/adagrad.h"
 #include "lockstep/nn/optim/adam.h"
 #include "lockstep/nn/optim/adamw.h"
@@ -23,7 +21,6 @@
 #include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops.h"
-#include "lockstep/tensor/random.h"
 
 namespace lockstep::strategies::testing_util {
 namespace {

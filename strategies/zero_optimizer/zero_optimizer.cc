@@ -12,6 +12,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/nn/module.h"
 #include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
