@@ -63,6 +63,7 @@ struct UnitOptions {
   std::optional<bool> reshard_after_forward = std::nullopt;
   std::optional<DType> param_dtype = std::nullopt;
   std::optional<DType> reduce_dtype = std::nullopt;
+  friend bool operator==(const UnitOptions&, const UnitOptions&) = default;
 };
 
 // A module that is to be a unit.

@@ -3,6 +3,7 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -36,6 +37,34 @@ void CheckIgnored(nn::Module& root, const std::vector<std::string>& ignored) {
   }
 }
 
+void CheckDType(const WrappedModule& wrapped, const char* field, std::optional<DType> dtype) {
+  if (!dtype.has_value() || IsFloatingPoint(*dtype)) return;
+  throw InvalidArgumentError(absl::StrCat("FullyShardedDataParallel: ", field, " of unit \"",
+                                          wrapped.name, "\" is ", DTypeName(*dtype),
+                                          "; give a floating-point dtype"));
+}
+
+void CheckWrapped(nn::Module& root, const WrappedModule& wrapped) {
+  if (wrapped.module == nullptr) {
+    throw InvalidArgumentError("FullyShardedDataParallel: wrap_policy gives a null module");
+  }
+  const auto all = root.NamedModules();
+  if (std::none_of(all.begin(), all.end(),
+                   [&](const auto& entry) { return entry.second == wrapped.module; })) {
+    throw InvalidArgumentError(absl::StrCat("FullyShardedDataParallel: wrap_policy gives \"",
+                                            wrapped.name, "\", a ", wrapped.module->Description(),
+                                            " that is not in the tree below the root"));
+  }
+  if (wrapped.module != &root && wrapped.module->Description() == "ModuleList") {
+    throw InvalidArgumentError(absl::StrCat(
+        "FullyShardedDataParallel: wrap_policy gives \"", wrapped.name,
+        "\", a ModuleList, which is never called: its parameters would not be gathered; give the "
+        "modules in it"));
+  }
+  CheckDType(wrapped, "param_dtype", wrapped.options.param_dtype);
+  CheckDType(wrapped, "reduce_dtype", wrapped.options.reduce_dtype);
+}
+
 // The modules that are units, root first, in the order of NamedModules().
 std::vector<UnitPlan> ChooseUnits(nn::Module& root,
                                   const FullyShardedDataParallelOptions& options) {
@@ -43,10 +72,14 @@ std::vector<UnitPlan> ChooseUnits(nn::Module& root,
   const auto& precise = options.mixed_precision.keep_full_precision;
   if (options.wrap_policy) {
     for (const WrappedModule& wrapped : options.wrap_policy(root)) {
-      if (wrapped.module == nullptr) {
-        throw InvalidArgumentError("FullyShardedDataParallel: wrap_policy gives a null module");
+      CheckWrapped(root, wrapped);
+      const auto [entry, is_new] = chosen.try_emplace(wrapped.module);
+      if (!is_new && !(entry->second.options == wrapped.options)) {
+        throw InvalidArgumentError(absl::StrCat("FullyShardedDataParallel: wrap_policy gives \"",
+                                                wrapped.name,
+                                                "\" twice, with different options; give it once"));
       }
-      chosen[wrapped.module].options = wrapped.options;
+      entry->second.options = wrapped.options;
     }
   }
   std::vector<UnitPlan> units;

@@ -40,8 +40,9 @@ struct UnitPlan {
 
 // The root first, then the others in the order of NamedModules(); units without parameters are left
 // out (but for the root). Throws InvalidArgument for names in `options.ignored` that are neither
-// parameters nor modules, for a module that is chosen twice with different options, and when
-// nothing is left to shard.
+// parameters nor modules, for what the policy gives when that is null, not below the root, a list
+// of modules, chosen twice with different options, or to have a dtype that is not floating-point,
+// and when nothing is left to shard.
 std::vector<UnitPlan> PlanUnits(nn::Module& root, const FullyShardedDataParallelOptions& options);
 
 }  // namespace lockstep::strategies

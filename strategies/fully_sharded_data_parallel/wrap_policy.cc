@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
@@ -31,17 +32,19 @@ class SizeWalk {
 
   // The elements at and below `module` that are in no unit.
   int64_t Visit(const std::string& name, nn::Module& module) {
-    if (!seen_.insert(&module).second) return 0;
+    const auto known = left_.find(&module);
+    if (known != left_.end()) return known->second;
+    const int64_t left = Choose(name, module);
+    left_[&module] = left;
+    return left;
+  }
+
+  int64_t Choose(const std::string& name, nn::Module& module) {
     int64_t elements = module.ParameterCount();
-    if (elements < options_.min_elements) return elements;
-    if (!IsLeaf(module)) {
-      int64_t below = 0;
-      int64_t left = 0;
-      for (const auto& [child_name, child] : module.children()) {
-        below += child->ParameterCount();
-        left += Visit(absl::StrCat(name, ".", child_name), *child);
-      }
-      elements += left - below;
+    if (elements < options_.min_elements || IsLeaf(module)) return elements;
+    for (const auto& [child_name, child] : module.children()) {
+      const int64_t all = child->ParameterCount();
+      elements -= all - Visit(absl::StrCat(name, ".", child_name), *child);
     }
     if (elements < options_.min_elements || module.Description() == "ModuleList") return elements;
     chosen_.push_back({name, &module, {}});
@@ -49,7 +52,7 @@ class SizeWalk {
   }
 
   const WrapBySizeOptions& options_;
-  absl::flat_hash_set<const nn::Module*> seen_;
+  absl::flat_hash_map<const nn::Module*, int64_t> left_;
   std::vector<WrappedModule> chosen_;
 };
 

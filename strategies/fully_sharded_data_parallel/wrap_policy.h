@@ -48,7 +48,8 @@ struct WrapBySizeOptions {
   // A module becomes a unit when it has so many elements of parameters beside those of the units
   // below it, which are chosen first.
   int64_t min_elements = 100'000'000;
-  // Modules that are not looked into. Null: attention.
+  // Modules that become none, nor what is in them: they belong to the unit around them. Null:
+  // attention.
   std::function<bool(nn::Module& module)> is_leaf = nullptr;
 };
 // Lists of modules, which are not called, never become one. Throws InvalidArgument for
