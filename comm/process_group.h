@@ -79,14 +79,13 @@ struct ProcessGroupOptions {
   // do with several groups. Empty: 0 to world_size - 1, which is right for a group of all.
   std::vector<int> world_ranks = {};
   // A call that has waited for its peers so long (or for half of its timeout, if that is less) is
-  // warned of, with the ranks that have not come and what those wait for in turn; it goes on. Over
-  // gloo, collectives only.
+  // warned of, with the ranks that have not come and what those wait for in turn; it goes on.
   absl::Duration slow_warning = absl::Seconds(10);
   // Gets the warning, on a communication thread: it must be short. Null: it is logged.
   std::function<void(const std::string&)> on_slow = {};
   // What is kept of the group's last calls, and where it is written after an error.
   FlightRecorderOptions flight_recorder = {};
-  // For tests: comm/fault_injection.h. Null: nothing goes wrong on purpose. gloo: flat groups only.
+  // For tests: comm/fault_injection.h. Null: nothing goes wrong on purpose.
   std::shared_ptr<FaultInjector> fault_injector = {};
   // Ranks of one host have the same. Empty: as HostId() finds (comm/host_id.h).
   std::string host_id = {};

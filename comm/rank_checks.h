@@ -46,6 +46,8 @@ void RequireGapsUntouched(const Tensor& view, int64_t elements);
 //   backend=gloo     instead of shm
 //   hosts=0,1,1      ranks 0, 1, 2, ... play hosts of these numbers, and so on from the start
 //   hosts=own        every rank plays a host of its own
+//
+// Words that it does not know mean something to others.
 ProcessGroupOptions TestGroupOptions(const RankContext& context, std::string name = "world");
 // And the group. Its timeout is for everything that waits.
 std::shared_ptr<Communicator> MakeTestGroup(const RankContext& context,

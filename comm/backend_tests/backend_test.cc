@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -14,6 +15,12 @@
 namespace lockstep::comm {
 
 bool BackendTest::IsShm() const { return !absl::StrContains(GetParam(), "backend="); }
+
+std::vector<SpawnMode> BackendTest::Modes() const {
+  if (absl::StrContains(GetParam(), "in=threads")) return {SpawnMode::kThreads};
+  if (absl::StrContains(GetParam(), "in=processes")) return {SpawnMode::kProcesses};
+  return AllModes();
+}
 
 SpawnResult BackendTest::Spawn(int n, RankFunction function, SpawnOptions options) const {
   if (!IsShm() && absl::StrContains(options.argument, "staged")) return {};

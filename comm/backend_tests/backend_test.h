@@ -36,6 +36,11 @@ class BackendTest : public testing::TestWithParam<std::string> {
                            SpawnOptions options = {}) const;
 
   bool IsShm() const;
+
+  static std::vector<SpawnMode> AllModes() { return {SpawnMode::kThreads, SpawnMode::kProcesses}; }
+  // All, or the one that a variant names ("in=threads", "in=processes"): for tests that take their
+  // time, where a backend's ways do not differ by the mode.
+  std::vector<SpawnMode> Modes() const;
 };
 
 // "Shm", "GlooOwn", for the names of tests.

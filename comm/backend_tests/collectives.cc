@@ -468,11 +468,15 @@ class CollectivesTest : public BackendTest {
 INSTANTIATE_TEST_SUITE_P(Variants, CollectivesTest, testing::ValuesIn(BackendVariants()),
                          VariantName);
 
-TEST_P(CollectivesTest, EverythingInThreads) { InThreads(CheckEverything); }
+TEST_P(CollectivesTest, Everything) {
+  for (const SpawnMode mode : Modes()) {
+    if (mode == SpawnMode::kThreads) InThreads(CheckEverything);
+    if (mode == SpawnMode::kProcesses) InProcesses(CheckEverything, "direct");
+  }
+}
 TEST_P(CollectivesTest, RandomInThreads) { InThreads(CheckRandomPrograms); }
 TEST_P(CollectivesTest, RandomStagedInThreads) { InThreads(CheckRandomPrograms, "staged"); }
 TEST_P(CollectivesTest, LargeStagedInThreads) { InThreads(CheckLarge, "staged"); }
-TEST_P(CollectivesTest, EverythingInProcesses) { InProcesses(CheckEverything, "direct"); }
 TEST_P(CollectivesTest, EverythingStaged) { InProcesses(CheckEverything, "staged"); }
 TEST_P(CollectivesTest, Large) { InProcesses(CheckLarge, "direct"); }
 TEST_P(CollectivesTest, LargeStaged) { InProcesses(CheckLarge, "staged"); }

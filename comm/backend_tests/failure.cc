@@ -133,7 +133,7 @@ LOCKSTEP_BACKEND_SUITE(MismatchTest);
 
 TEST_P(MismatchTest, EveryRankShowsBothSignatures) {
   for (const int ranks : {2, 3}) {
-    for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+    for (const SpawnMode mode : Modes()) {
       const SpawnResult result = Spawn(ranks, Disagree, {.mode = mode});
       ExpectAllOk(result);
     }
@@ -156,7 +156,7 @@ void DisagreeEarly(RankContext& context) {
 }
 
 TEST_P(MismatchTest, IsReportedWithoutTheMissingRank) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(3, DisagreeEarly, {.mode = mode});
     ExpectAllOk(result);
   }
@@ -197,7 +197,7 @@ void MissRank(RankContext& context) {
 LOCKSTEP_BACKEND_SUITE(MissingRankTest);
 
 TEST_P(MissingRankTest, IsNamedAtTheDeadline) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(3, MissRank, {.mode = mode});
     ExpectAllOk(result);
   }
@@ -214,7 +214,7 @@ void MissRankAtConstruction(RankContext& context) {
 }
 
 TEST_P(MissingRankTest, IsNamedAtConstruction) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(3, MissRankAtConstruction, {.mode = mode});
     ExpectAllOk(result);
   }
@@ -238,7 +238,7 @@ void LeaveEarly(RankContext& context) {
 LOCKSTEP_BACKEND_SUITE(LeaveTest);
 
 TEST_P(LeaveTest, IsNoticedByThoseWhoWait) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(3, LeaveEarly, {.mode = mode});
     ExpectAllOk(result);
   }
@@ -259,7 +259,7 @@ void ThrowMidway(RankContext& context) {
 }
 
 TEST_P(LeaveTest, ByAnExceptionWithWorkPending) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(3, ThrowMidway, {.mode = mode});
     EXPECT_TRUE(result.ranks[0].ok()) << result.ranks[0].ToString();
     EXPECT_TRUE(result.ranks[2].ok()) << result.ranks[2].ToString();
@@ -285,7 +285,7 @@ void DestroyWithPendingWork(RankContext& context) {
 }
 
 TEST_P(LeaveTest, FailsWhatIsPending) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(2, DestroyWithPendingWork, {.mode = mode});
     EXPECT_NO_THROW(result.ThrowIfFailed());
   }
@@ -307,7 +307,7 @@ void AbortWaiters(RankContext& context) {
 LOCKSTEP_BACKEND_SUITE(AbortTest);
 
 TEST_P(AbortTest, ReachesEveryRank) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(3, AbortWaiters, {.mode = mode});
     ExpectAllOk(result);
   }
@@ -329,7 +329,7 @@ void Recover(RankContext& context) {
 LOCKSTEP_BACKEND_SUITE(RecoveryTest);
 
 TEST_P(RecoveryTest, ANewGroupWorks) {
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     const SpawnResult result = Spawn(3, Recover, {.mode = mode});
     ExpectAllOk(result);
   }

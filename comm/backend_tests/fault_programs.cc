@@ -85,7 +85,7 @@ void RunMany(RankContext& context) {
     // Deadlines take their time, as do Gloo's connections. Seeds from 90015 strike collectives,
     // those before transfers.
     const bool gloo = absl::StrContains(context.argument, "gloo");
-    const int few = drops ? (gloo ? 3 : 6) : (gloo ? 14 : 30);
+    const int few = drops ? (gloo ? 2 : 6) : (gloo ? 12 : 30);
     const int first = drops ? 90015 : (gloo ? 90008 : 90000);
     const int programs = many ? 20 * few : few;
     int errors = 0;
@@ -105,7 +105,7 @@ LOCKSTEP_BACKEND_SUITE(FaultProgramsTest);
 
 TEST_P(FaultProgramsTest, RightOrAnErrorOnAllRanks) {
   const std::string suffix = soak ? " soak" : "";
-  for (const SpawnMode mode : {SpawnMode::kThreads, SpawnMode::kProcesses}) {
+  for (const SpawnMode mode : soak ? AllModes() : Modes()) {
     for (const char* access : {"direct", "staged"}) {
       ExpectAllOk(Spawn(3, RunMany, {.mode = mode, .argument = access + suffix}));
     }

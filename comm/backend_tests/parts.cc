@@ -404,8 +404,7 @@ TEST_P(PartsTest, Strided) {
 TEST_P(PartsTest, RefusesArguments) { ExpectAllOk(Spawn(2, CheckArguments, {.mode = kThreads})); }
 
 TEST_P(PartsTest, EveryRankShowsBothCalls) {
-  ExpectAllOk(Spawn(3, Disagree, {.mode = kThreads}));
-  ExpectAllOk(Spawn(3, Disagree));
+  for (const SpawnMode mode : Modes()) ExpectAllOk(Spawn(3, Disagree, {.mode = mode}));
 }
 
 TEST_P(PartsTest, MissingRankIsNamed) { ExpectAllOk(Spawn(3, MissRank, {.mode = kThreads})); }

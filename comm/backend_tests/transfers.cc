@@ -331,7 +331,6 @@ TEST_P(DeathTest, OfASender) {
 }
 
 constexpr SpawnMode kThreads = SpawnMode::kThreads;
-constexpr SpawnMode kProcesses = SpawnMode::kProcesses;
 
 LOCKSTEP_BACKEND_SUITE(TransfersTest);
 
@@ -370,19 +369,19 @@ TEST_P(TransfersTest, RefusesArguments) {
 LOCKSTEP_BACKEND_SUITE(FaultTest);
 
 TEST_P(FaultTest, BothEndsShowBothCalls) {
-  for (const SpawnMode mode : {kThreads, kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     ExpectAllOk(Spawn(3, Disagree, {.mode = mode}));
   }
 }
 
 TEST_P(FaultTest, MissingPeerIsNamedAtTheDeadline) {
-  for (const SpawnMode mode : {kThreads, kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     ExpectAllOk(Spawn(2, MissPeer, {.mode = mode}));
   }
 }
 
 TEST_P(FaultTest, LeavingAndAborting) {
-  for (const SpawnMode mode : {kThreads, kProcesses}) {
+  for (const SpawnMode mode : Modes()) {
     ExpectAllOk(Spawn(2, LeaveEarly, {.mode = mode}));
     ExpectAllOk(Spawn(2, AbortWaiters, {.mode = mode}));
   }

@@ -281,6 +281,8 @@ void Control::FailUnexplained(absl::Span<const int> peers, absl::StatusCode code
     const auto left = [&](int peer) { return left_[static_cast<size_t>(peer)]; };
     return std::find_if(peers.begin(), peers.end(), left);
   };
+  attended_ns_ = 0;  // the thread is to read what has come, at once
+  Wake(wake_);
   changed_.wait_until(lock, Deadline::After(kPatience).ToTimePoint(),
                       [&] { return stopping_ || failure_.has_value() || leaver() != peers.end(); });
   ThrowIfInterruptedLocked();
@@ -441,8 +443,8 @@ void Control::Run() {
 
 void Control::PollOnce(Deadline tick) {
   Lock lock(mutex_);
-  const bool attended =
-      attending_ || MonotonicNanoseconds() - attended_ns_ < absl::ToInt64Nanoseconds(kAttended);
+  const bool attended = attending_ || (!leaving_ && MonotonicNanoseconds() - attended_ns_ <
+                                                        absl::ToInt64Nanoseconds(kAttended));
   const Deadline until = attended ? std::min(tick, Deadline::After(kAttended)) : tick;
   PollLinks(wake_, attended ? 0 : POLLIN, until, lock);
 }

@@ -69,7 +69,7 @@ void GlooCommunicator::RunCollective(const Collective& collective, int64_t seque
   parts_.control->Meet(call, collective.timeout, fault);
   // The meeting was all: what fails later is of later calls.
   if (collective.signature.op == CollectiveId::kBarrier) return;
-  if (fault == FaultKind::kCorruptPayload) parts_.exchange->CorruptNext();
+  if (fault == FaultKind::kCorruptPayload) CorruptNext(collective);
   const auto describe = [&](int peer, Pieces::Trouble trouble) {
     if (trouble == Pieces::Trouble::kDamaged) return DamagedText("data", peer, call);
     const int late[] = {peer};
@@ -88,6 +88,14 @@ std::optional<FaultKind> GlooCommunicator::FaultAt(int64_t sequence) const {
   // Of a group of one nothing travels.
   if (faults == nullptr || size() == 1) return std::nullopt;
   return faults->At({group_name(), rank(), /*peer=*/-1, sequence});
+}
+
+void GlooCommunicator::CorruptNext(const Collective& collective) {
+  if (parts_.hierarchy == nullptr || parts_.hierarchy->SendsToHosts()) {
+    parts_.exchange->CorruptNext();
+  } else {
+    parts_.next_fault->CorruptNext(parts_.hierarchy->MessagesAheadOfData(collective));
+  }
 }
 
 void GlooCommunicator::StartTransfer(const Signature& signature, const Tensor& tensor,

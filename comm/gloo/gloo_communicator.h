@@ -22,6 +22,7 @@
 #include "lockstep/comm/gloo/control.h"
 #include "lockstep/comm/gloo/exchange.h"
 #include "lockstep/comm/gloo/hierarchy.h"
+#include "lockstep/comm/gloo/next_fault.h"
 #include "lockstep/comm/gloo/tcp_collectives.h"
 #include "lockstep/comm/gloo/transfers.h"
 #include "lockstep/comm/process_group.h"
@@ -36,6 +37,7 @@ struct GroupParts {
   std::unique_ptr<Transfers> transfers;
   std::unique_ptr<TcpCollectives> collectives;  // over all ranks, or one of each host
   std::unique_ptr<Hierarchy> hierarchy;         // null: the group is flat
+  std::shared_ptr<NextFault> next_fault;        // of the host's group; null but in tests
   std::string key;  // prefix of this group's keys in the store, which no other group has
 };
 
@@ -63,6 +65,8 @@ class GlooCommunicator final : public QueuedCommunicator {
  private:
   // What a test wants to go wrong with this rank's message for the collective.
   std::optional<FaultKind> FaultAt(int64_t sequence) const;
+  // Damages what this rank sends next to other hosts, or, if it does not, within its host.
+  void CorruptNext(const Collective& collective);
 
   GroupParts parts_;
 };

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reduce.h"
 #include "lockstep/tensor/dtype.h"
@@ -105,8 +107,12 @@ void Hierarchy::Await(const std::function<Work()>& issue) {
   try {
     issue().Wait();
   } catch (const Error& error) {
-    control_.FailUnexplained(placement_.mine(), error.code(),
-                             absl::StrCat("within its host: ", error.message()));
+    // The host's group counts ranks and calls by itself.
+    const std::string text =
+        absl::StrCat("within the host of ranks ", absl::StrJoin(placement_.mine(), ", "),
+                     " (called 0, 1, ... there): ", error.message());
+    if (error.code() == absl::StatusCode::kDataLoss) control_.FailAndThrow(error.code(), text);
+    control_.FailUnexplained(placement_.mine(), error.code(), text);
   }
 }
 

@@ -29,6 +29,7 @@
 #include "lockstep/comm/gloo/control.h"
 #include "lockstep/comm/gloo/flat.h"
 #include "lockstep/comm/gloo/tcp_collectives.h"
+#include "lockstep/comm/signature.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -65,6 +66,14 @@ class Hierarchy {
   void Interrupt();
 
   Communicator& local() { return *local_; }
+  // Whether this rank's data reach other hosts from here: not those of a rank that hands them to
+  // its leader.
+  bool SendsToHosts() const { return placement_.is_leader() && placement_.hosts.size() > 1; }
+  // How many messages of a rank in its host's group go ahead of its data: counts.
+  int MessagesAheadOfData(const Collective& collective) const {
+    return placement_.hosts.size() > 1 && collective.signature.op == CollectiveId::kAllToAll ? 1
+                                                                                             : 0;
+  }
 
  private:
   void RunOnOneHost(const Collective& collective);

@@ -14,8 +14,10 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
+#include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/gloo/gloo_communicator.h"
 #include "lockstep/comm/gloo/meeting.h"
+#include "lockstep/comm/gloo/next_fault.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm::gloo {
@@ -40,6 +42,7 @@ std::string LocalGroupName(const std::string& key, int host) {
 
 std::shared_ptr<Communicator> MakeLocalGroup(const ProcessGroupOptions& options,
                                              const std::string& key, const Placement& placement,
+                                             std::shared_ptr<FaultInjector> faults,
                                              Deadline deadline) {
   ProcessGroupOptions local = options;
   local.backend = "shm";
@@ -55,6 +58,7 @@ std::shared_ptr<Communicator> MakeLocalGroup(const ProcessGroupOptions& options,
     local.world_ranks.push_back(
         options.world_ranks.empty() ? rank : options.world_ranks[static_cast<size_t>(rank)]);
   }
+  local.fault_injector = std::move(faults);
   local.flight_recorder = {};  // the group of all hosts records the calls
   local.timeout = deadline.Remaining();
   return InitProcessGroup(local);
@@ -74,14 +78,11 @@ void AddCollectives(const ProcessGroupOptions& options, const Meeting& meeting, 
         parts->exchange.get(), AllRanks(options.world_size), options.rank);
     return;
   }
-  if (options.fault_injector != nullptr) {
-    throw UnimplementedError(
-        "the gloo backend strikes the messages of flat groups only: set host_grouping to "
-        "HostGrouping::kFlat, or leave fault_injector out");
-  }
+  if (options.fault_injector != nullptr) parts->next_fault = std::make_shared<NextFault>();
   parts->collectives = std::make_unique<TcpCollectives>(parts->exchange.get(), placement.Leaders(),
                                                         placement.my_host);
-  std::shared_ptr<Communicator> local = MakeLocalGroup(options, parts->key, placement, deadline);
+  std::shared_ptr<Communicator> local =
+      MakeLocalGroup(options, parts->key, placement, parts->next_fault, deadline);
   parts->hierarchy = std::make_unique<Hierarchy>(std::move(placement), std::move(local),
                                                  parts->collectives.get(), parts->control.get());
 }

@@ -8,6 +8,9 @@
 
 namespace lockstep::comm {
 
-std::vector<std::string> BackendVariants() { return {"backend=gloo hosts=own"}; }
+std::vector<std::string> BackendVariants() {
+  // The second: two hosts, of ranks 0 and 2, and rank 1.
+  return {"backend=gloo hosts=own in=threads", "backend=gloo hosts=0,1,0 in=processes"};
+}
 
 }  // namespace lockstep::comm
