@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/setting.h"
@@ -104,13 +105,100 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("comm_hook", self.comm_hook);
   visit("local_sgd_period", self.local_sgd_period);
   visit("staleness", self.staleness);
+  visit("wrap", self.wrap);
+  visit("replicas", self.replicas);
+  visit("reshard_ranks", self.reshard_ranks);
+  visit("backward_prefetch", self.backward_prefetch);
+  visit("forward_prefetch", self.forward_prefetch);
+  visit("cpu_offload", self.cpu_offload);
+  visit("param_dtype", self.param_dtype);
+  visit("deferred_init", self.deferred_init);
+  visit("config", self.config);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
   visit("resume", self.resume);
 }
 
+bool TrainConfig::HasFsdp() const {
+  return strategy == "fsdp" || strategy == "fsdp_grad_op" || strategy == "hybrid" ||
+         strategy == "hybrid_grad_op" || strategy == "no_shard";
+}
+
+void TrainConfig::ResolveSharding() {
+  const bool hybrid = strategy == "hybrid" || strategy == "hybrid_grad_op";
+  int64_t elements = 0;
+  Require(wrap == "block" || wrap == "none" ||
+              (absl::StartsWith(wrap, "size:") &&
+               absl::SimpleAtoi(absl::StripPrefix(wrap, "size:"), &elements) && elements > 0),
+          "wrap", wrap, "give block, none, or size:ELEMENTS, e.g. size:1000000");
+  Require(replicas >= 1, "replicas", replicas, "give a count >= 1");
+  Require(hybrid || replicas == 1, "replicas", replicas,
+          "is for --strategy=hybrid and hybrid_grad_op");
+  Require(ranks % replicas == 0, "replicas", replicas,
+          absl::StrCat("do not divide --ranks=", ranks));
+  Require(backward_prefetch == "pre" || backward_prefetch == "post" || backward_prefetch == "none",
+          "backward_prefetch", backward_prefetch, "give pre, post or none");
+  Require(param_dtype.empty() || param_dtype == "bf16" || param_dtype == "fp16", "param_dtype",
+          param_dtype, "give bf16 or fp16, or nothing for float32");
+  Require(param_dtype.empty() || amp.empty(), "param_dtype", param_dtype,
+          absl::StrCat("does not go with --amp=", amp, "; give one of them"));
+  Require(param_dtype != "fp16", "param_dtype", param_dtype,
+          "wants a gradient scaler, which comes with --amp=fp16; use that, or bf16");
+  Require(!cpu_offload || strategy != "no_shard", "cpu_offload", "true",
+          "has nothing to gather with --strategy=no_shard; use fsdp");
+  Require(!deferred_init || !absl::StartsWith(checkpoint, "budget"), "deferred_init", "true",
+          "leaves --checkpoint=budget nothing to measure; use --checkpoint=block");
+  const auto fsdp_only = [&](bool is_default, absl::string_view flag, const absl::AlphaNum& value) {
+    Require(is_default || HasFsdp(), flag, value,
+            absl::StrCat("is for --strategy=fsdp and its like, and this is --strategy=", strategy));
+  };
+  fsdp_only(wrap == "block", "wrap", wrap);
+  fsdp_only(reshard_ranks == 0, "reshard_ranks", reshard_ranks);
+  fsdp_only(backward_prefetch == "pre", "backward_prefetch", backward_prefetch);
+  fsdp_only(forward_prefetch, "forward_prefetch", forward_prefetch);
+  fsdp_only(!cpu_offload, "cpu_offload", cpu_offload);
+  fsdp_only(param_dtype.empty(), "param_dtype", param_dtype);
+  fsdp_only(!deferred_init, "deferred_init", deferred_init);
+}
+
+engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
+  engine::DeepSpeedAutos autos;
+  autos.lr = lr;
+  autos.beta1 = 0.9;
+  autos.beta2 = 0.95;
+  autos.eps = 1e-8;
+  autos.weight_decay = 0.1;
+  autos.gradient_clipping = 1;
+  autos.train_batch_size = batch;
+  autos.gradient_accumulation_steps = micro_batches;
+  autos.warmup_num_steps = std::min<int64_t>(50, steps);
+  autos.total_num_steps = steps;
+  autos.hidden_size = width;
+  autos.fp16_enabled = false;
+  autos.bf16_enabled = false;
+  autos.gather_16bit_weights_on_model_save = false;
+  return engine::LoadDeepSpeedConfig(config, ranks, autos);
+}
+
+// The file's batch is the step's.
+void TrainConfig::ResolveEngine() {
+  Require(strategy != "config" || !config.empty(), "strategy", strategy,
+          "wants a file: give --config=FILE instead");
+  if (config.empty()) return;
+  strategy = "config";
+  Require(amp.empty(), "amp", amp, "is for the file of --config to say (bf16, fp16)");
+  Require(accumulate == 1, "accumulate", accumulate,
+          "is for the file of --config to say (gradient_accumulation_steps)");
+  const engine::DeepSpeedConfig settings = EngineConfig();
+  batch = settings.train_batch_size;
+  micro_batches = settings.gradient_accumulation_steps;
+}
+
 void TrainConfig::Resolve() {
+  // The names of ZeRO's stages.
+  if (strategy == "zero2") strategy = "fsdp_grad_op";
+  if (strategy == "zero3") strategy = "fsdp";
   Require(model == "nano" || model == "mini" || model == "small", "model", model,
           "give nano, mini or small");
   const models::Gpt2Config preset = models::Gpt2Preset(model);
@@ -125,10 +213,12 @@ void TrainConfig::Resolve() {
   Require(width % heads == 0, "width", width,
           absl::StrCat("must be a multiple of --heads=", heads));
 
-  Require(strategy == "single" || HasDdp() || strategy == "dp", "strategy", strategy,
-          "give single, ddp, zero1 or dp");
+  Require(
+      strategy == "single" || HasDdp() || HasFsdp() || strategy == "dp", "strategy", strategy,
+      "give single, ddp, dp, zero1, zero2, zero3, fsdp, fsdp_grad_op, hybrid, hybrid_grad_op or "
+      "no_shard");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
-  Require(HasDdp() || ranks == 1, "strategy", strategy,
+  Require(HasDdp() || HasFsdp() || strategy == "config" || ranks == 1, "strategy", strategy,
           absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
   Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
   Require(strategy == "dp" || devices == 1, "devices", devices,
@@ -191,6 +281,7 @@ void TrainConfig::Resolve() {
           "--comm_hook other than noop");
   Require(staleness == 0 || !absl::EndsWith(amp, "fp16"), "staleness", staleness,
           "does not go with a gradient scaler, whose scale changes between steps; use --amp=bf16");
+  ResolveSharding();
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");
   Require(keep >= 1, "keep", keep, "give a number of states >= 1");

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/state/training_state.h"
+#include "lockstep/strategies/engine/deepspeed_config.h"
 
 namespace lockstep::examples {
 
@@ -50,6 +51,16 @@ struct TrainConfig {
   std::string comm_hook = "none";  // as strategies::ParseCommunicationHook takes it
   int64_t staleness = 0;           // steps that averages arrive late
   int64_t local_sgd_period = 0;    // 0: gradients are averaged in every step
+  // Of FullyShardedDataParallel.
+  std::string wrap = "block";  // block, none, or size:ELEMENTS
+  int64_t replicas = 1;        // of hybrid strategies
+  int64_t reshard_ranks = 0;
+  std::string backward_prefetch = "pre";  // pre, post or none
+  bool forward_prefetch = true;
+  bool cpu_offload = false;
+  std::string param_dtype = {};  // bf16 or fp16; empty: float32
+  bool deferred_init = false;
+  std::string config = {};  // path of a file in DeepSpeed's vocabulary: the strategy "config"
 
   // States.
   std::string out;  // absolute
@@ -67,6 +78,11 @@ struct TrainConfig {
   models::Gpt2Config ModelConfig() const;
   // Whether ranks average their gradients: ddp, and zero1, which shards the optimizer beside it.
   bool HasDdp() const { return strategy == "ddp" || strategy == "zero1"; }
+  // Whether each rank keeps a part of the parameters' memory, or could: the strategies of
+  // FullyShardedDataParallel.
+  bool HasFsdp() const;
+  // What `config` says, with the flags for what it leaves to "auto".
+  engine::DeepSpeedConfig EngineConfig() const;
   // Forward and backward passes of a rank in a step.
   int64_t PassesPerStep() const { return micro_batches * accumulate; }
 
@@ -80,6 +96,8 @@ struct TrainConfig {
   static TrainConfig Deserialize(absl::string_view text);
 
  private:
+  void ResolveSharding();
+  void ResolveEngine();
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor&& visit);
 };

@@ -44,10 +44,12 @@ ABSL_FLAG(std::vector<std::string>, extensions, {},
           "With a folder: only files whose names end in one of these, e.g. .h,.cc. Empty: all.");
 ABSL_FLAG(
     std::string, strategy, "ddp",
-    "single (one rank), ddp (DistributedDataParallel), zero1 (ddp with each rank keeping a part of "
-    "the optimizer's state) or dp (DataParallel: one process, several devices).");
+    "single (one rank), ddp (DistributedDataParallel), dp (DataParallel: one process, several "
+    "devices), zero1 (ddp with each rank keeping a part of the optimizer's state), fsdp or zero3 "
+    "(FullyShardedDataParallel: of parameters, gradients and state), fsdp_grad_op or zero2 (of "
+    "gradients and state), hybrid and hybrid_grad_op (within each of --replicas) or no_shard.");
 ABSL_FLAG(int64_t, ranks, 0,
-          "Processes to train on. 0: 2 for ddp and zero1, 1 otherwise, or those that a launcher "
+          "Processes to train on. 0: 1 for single and dp, 2 otherwise, or those that a launcher "
           "started.");
 ABSL_FLAG(
     std::string, backend, "",
@@ -90,6 +92,27 @@ ABSL_FLAG(int64_t, local_sgd_period, 0,
 ABSL_FLAG(
     int64_t, staleness, 0,
     "ddp: step by the averages of this many steps ago, which travel while later steps compute.");
+ABSL_FLAG(std::string, wrap, "block",
+          "fsdp: what is gathered at once: block (each transformer block), size:ELEMENTS (modules "
+          "of at least so many), or none (the model).");
+ABSL_FLAG(int64_t, replicas, 0,
+          "hybrid: groups of ranks that each have the whole model. 0: 2, or 1 for the others.");
+ABSL_FLAG(int64_t, reshard_ranks, 0,
+          "fsdp: neighbouring ranks that keep a whole between forward and backward. 0: all.");
+ABSL_FLAG(
+    std::string, backward_prefetch, "pre",
+    "fsdp: when the next block's parameters are asked for in backward: pre (before this one's "
+    "gradients), post (after them) or none.");
+ABSL_FLAG(bool, forward_prefetch, true, "fsdp: ask for the next block's in forward, too.");
+ABSL_FLAG(bool, cpu_offload, false,
+          "fsdp: keep parameters, gradients and optimizer state on the host device.");
+ABSL_FLAG(std::string, param_dtype, "",
+          "fsdp: gather and compute in bf16, step and reduce in float32. Empty: float32.");
+ABSL_FLAG(bool, deferred_init, false,
+          "fsdp: make parameters shard by shard, for models that no rank can hold.");
+ABSL_FLAG(std::string, config, "",
+          "A ds_config.json in DeepSpeed's vocabulary that says how to train: ZeRO stage, offload, "
+          "precision, batch, optimizer, schedule. In place of --strategy.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -135,6 +158,15 @@ constexpr const char* kFlagNames[] = {"data",
                                       "comm_hook",
                                       "local_sgd_period",
                                       "staleness",
+                                      "wrap",
+                                      "replicas",
+                                      "reshard_ranks",
+                                      "backward_prefetch",
+                                      "forward_prefetch",
+                                      "cpu_offload",
+                                      "param_dtype",
+                                      "deferred_init",
+                                      "config",
                                       "out",
                                       "resume",
                                       "save_every",
@@ -188,7 +220,8 @@ TrainConfig ConfigFromFlags() {
   config.strategy = absl::GetFlag(FLAGS_strategy);
   config.backend = absl::GetFlag(FLAGS_backend);
   config.ranks = absl::GetFlag(FLAGS_ranks);
-  if (config.ranks == 0) config.ranks = config.HasDdp() ? 2 : 1;
+  const bool one_process = config.strategy == "single" || config.strategy == "dp";
+  if (config.ranks == 0) config.ranks = one_process ? 1 : 2;
   config.devices = absl::GetFlag(FLAGS_devices);
   if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
@@ -206,6 +239,16 @@ TrainConfig ConfigFromFlags() {
   config.comm_hook = absl::GetFlag(FLAGS_comm_hook);
   config.local_sgd_period = absl::GetFlag(FLAGS_local_sgd_period);
   config.staleness = absl::GetFlag(FLAGS_staleness);
+  config.wrap = absl::GetFlag(FLAGS_wrap);
+  config.replicas = absl::GetFlag(FLAGS_replicas);
+  if (config.replicas == 0) config.replicas = absl::StartsWith(config.strategy, "hybrid") ? 2 : 1;
+  config.reshard_ranks = absl::GetFlag(FLAGS_reshard_ranks);
+  config.backward_prefetch = absl::GetFlag(FLAGS_backward_prefetch);
+  config.forward_prefetch = absl::GetFlag(FLAGS_forward_prefetch);
+  config.cpu_offload = absl::GetFlag(FLAGS_cpu_offload);
+  config.param_dtype = absl::GetFlag(FLAGS_param_dtype);
+  config.deferred_init = absl::GetFlag(FLAGS_deferred_init);
+  config.config = CallerPath(absl::GetFlag(FLAGS_config));
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -266,30 +309,43 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
                          const std::vector<std::string>& given) {
   TrainConfig config = TrainConfig::FromState(found.state);
   CheckResumable(config, asked, given);
-  if (Given(given, "data")) config.data = asked.data;
-  if (Given(given, "extensions")) config.extensions = asked.extensions;
-  if (Given(given, "strategy")) config.strategy = asked.strategy;
-  if (Given(given, "ranks")) config.ranks = asked.ranks;
-  if (Given(given, "strategy") && !Given(given, "ranks") && !config.HasDdp()) {
-    config.ranks = 1;
-  }
+  const auto take = [&](const char* flag, auto TrainConfig::*field) {
+    if (Given(given, flag)) config.*field = asked.*field;
+  };
+  take("data", &TrainConfig::data);
+  take("extensions", &TrainConfig::extensions);
+  take("strategy", &TrainConfig::strategy);
+  take("ranks", &TrainConfig::ranks);
+  const bool one_process = config.strategy == "single" || config.strategy == "dp";
+  if (Given(given, "strategy") && !Given(given, "ranks") && one_process) config.ranks = 1;
   if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;
-  if (Given(given, "threads_per_rank")) config.threads_per_rank = asked.threads_per_rank;
-  if (Given(given, "amp")) config.amp = asked.amp;
-  if (Given(given, "checkpoint")) config.checkpoint = asked.checkpoint;
-  if (Given(given, "offload_activations")) config.offload_activations = asked.offload_activations;
-  if (Given(given, "bucket_cap_mb")) config.bucket_cap_mb = asked.bucket_cap_mb;
-  if (Given(given, "static_graph")) config.static_graph = asked.static_graph;
-  if (Given(given, "find_unused_parameters"))
-    config.find_unused_parameters = asked.find_unused_parameters;
-  if (Given(given, "gradient_as_bucket_view"))
-    config.gradient_as_bucket_view = asked.gradient_as_bucket_view;
-  if (Given(given, "comm_hook")) config.comm_hook = asked.comm_hook;
-  if (Given(given, "local_sgd_period")) config.local_sgd_period = asked.local_sgd_period;
-  if (Given(given, "staleness")) config.staleness = asked.staleness;
-  if (Given(given, "steps")) config.steps = asked.steps;
-  if (Given(given, "save_every")) config.save_every = asked.save_every;
-  if (Given(given, "keep")) config.keep = asked.keep;
+  take("threads_per_rank", &TrainConfig::threads_per_rank);
+  take("amp", &TrainConfig::amp);
+  take("checkpoint", &TrainConfig::checkpoint);
+  take("offload_activations", &TrainConfig::offload_activations);
+  take("bucket_cap_mb", &TrainConfig::bucket_cap_mb);
+  take("static_graph", &TrainConfig::static_graph);
+  take("find_unused_parameters", &TrainConfig::find_unused_parameters);
+  take("gradient_as_bucket_view", &TrainConfig::gradient_as_bucket_view);
+  take("comm_hook", &TrainConfig::comm_hook);
+  take("local_sgd_period", &TrainConfig::local_sgd_period);
+  take("staleness", &TrainConfig::staleness);
+  // How parameters are sharded is no property of the state: another strategy begins with its own.
+  const auto take_sharding = [&](const char* flag, auto TrainConfig::*field) {
+    if (Given(given, flag) || Given(given, "strategy")) config.*field = asked.*field;
+  };
+  take_sharding("wrap", &TrainConfig::wrap);
+  take_sharding("replicas", &TrainConfig::replicas);
+  take_sharding("reshard_ranks", &TrainConfig::reshard_ranks);
+  take_sharding("backward_prefetch", &TrainConfig::backward_prefetch);
+  take_sharding("forward_prefetch", &TrainConfig::forward_prefetch);
+  take_sharding("cpu_offload", &TrainConfig::cpu_offload);
+  take_sharding("param_dtype", &TrainConfig::param_dtype);
+  take_sharding("deferred_init", &TrainConfig::deferred_init);
+  take_sharding("config", &TrainConfig::config);
+  take("steps", &TrainConfig::steps);
+  take("save_every", &TrainConfig::save_every);
+  take("keep", &TrainConfig::keep);
   config.profile_step = asked.profile_step;
   config.backend = asked.backend;
   config.out =
@@ -327,7 +383,16 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
                                           "on with --resume=latest, or give another folder"));
   }
   if (launched > 0) config.ranks = launched;
+  if (!config.config.empty() && Given(given, "strategy")) {
+    throw InvalidArgumentError(
+        absl::StrCat("--config=", config.config, ": says the strategy; leave --strategy out"));
+  }
   config.Resolve();
+  if (!config.config.empty()) {
+    for (const std::string& key : config.EngineConfig().ignored) {
+      std::fprintf(stderr, "train_gpt: --config: %s has no effect here\n", key.c_str());
+    }
+  }
   // Opened here once, so that a wrong path is one line and not one a rank.
   const auto text = data::ByteText::Open(config.data, {.extensions = config.extensions});
   data::ByteTextDataset(text, config.block, data::TextPart::kTraining);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,11 +29,13 @@
 #include "lockstep/data/byte_text.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler.h"
+#include "lockstep/examples/memory_table.h"
 #include "lockstep/examples/progress.h"
 #include "lockstep/examples/resume_command.h"
 #include "lockstep/examples/stop_signal.h"
+#include "lockstep/examples/training_strategy.h"
 #include "lockstep/models/gpt2.h"
-#include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/nn/optim/schedule.h"
 #include "lockstep/nn/optim/schedules/cosine.h"
@@ -40,17 +43,9 @@
 #include "lockstep/profile/profiler.h"
 #include "lockstep/state/group_state.h"
 #include "lockstep/state/training_state.h"
-#include "lockstep/strategies/data_parallel/data_parallel.h"
-#include "lockstep/strategies/data_parallel/device_list.h"
-#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
-#include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
-#include "lockstep/strategies/local_sgd/local_sgd.h"
-#include "lockstep/strategies/strategy_state.h"
-#include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
-#include "lockstep/tensor/tensor_tree.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
@@ -80,24 +75,30 @@ class RecentSpeed {
   double communication_ = 0;
 };
 
-NamedTensors Decayed(const NamedTensors& parameters, bool matrices) {
-  return parameters.Filter(
-      [&](const std::string&, const Tensor& t) { return (t.rank() >= 2) == matrices; });
+// Weight decay is for matrices. Called before the model is sharded: its shapes count.
+std::set<std::string> NamesOfMatrices(const models::Gpt2& model) {
+  std::set<std::string> names;
+  for (const auto& [name, parameter] : model.NamedParameters()) {
+    if (parameter.rank() >= 2) names.insert(name);
+  }
+  return names;
 }
 
-std::vector<optim::ParameterGroup<optim::AdamWOptions>> Groups(const NamedTensors& parameters,
-                                                               double lr) {
-  const optim::AdamWOptions matrices{.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
-  optim::AdamWOptions vectors = matrices;
-  vectors.weight_decay = 0;
-  return {{Decayed(parameters, true), matrices}, {Decayed(parameters, false), vectors}};
+AdamWGroups Groups(const NamedTensors& parameters, const std::set<std::string>& matrices,
+                   double lr) {
+  const auto named = [&](bool wanted) {
+    return parameters.Filter([&](const std::string& name, const Tensor&) {
+      return (matrices.count(name) > 0) == wanted;
+    });
+  };
+  const optim::AdamWOptions decayed{.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
+  optim::AdamWOptions others = decayed;
+  others.weight_decay = 0;
+  return {{named(true), decayed}, {named(false), others}};
 }
 
 // What names in a training state begin with.
 constexpr absl::string_view kScalerPrefix = "scaler.";
-constexpr absl::string_view kOptimizerPrefix = "optimizer.";
-constexpr absl::string_view kDdpPrefix = "ddp.";
-constexpr absl::string_view kLocalSgdPrefix = "local_sgd.";
 
 void SaveScaler(const amp::GradScalerState& scaler, state::TrainingState& state) {
   for (const auto& [name, value] : scaler.reals) {
@@ -143,34 +144,22 @@ class Trainer {
                                               " training rows, fewer than --batch=", config.batch));
     }
     ManualSeed(static_cast<uint64_t>(config.seed), world_->rank());
-    model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
-    ApplyCheckpointing();  // before DDP, which would take its trial passes for steps
-    if (config.HasDdp()) {
-      ddp_.emplace(model_, world_, DdpOptions());
-      if (config.local_sgd_period > 0) {
-        local_sgd_.emplace(*ddp_, strategies::LocalSgdOptions{.period = config.local_sgd_period});
-      }
-    } else if (config.strategy == "dp") {
-      dp_.emplace(model_, strategies::DataParallelOptions{
-                              .devices = strategies::CpuDevices(static_cast<int>(config.devices))});
+    {
+      std::optional<nn::DeferredInitScope> deferred;
+      if (config.deferred_init) deferred.emplace();
+      model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
     }
-    const NamedTensors parameters = model_->NamedParameters();
-    if (config.strategy == "zero1") {
-      auto zero = strategies::MakeZeroOptimizer<optim::AdamW>(*ddp_, Groups(parameters, config.lr));
-      zero_ = zero.get();
-      optimizer_ = std::move(zero);
+    ApplyCheckpointing();  // before strategies, which would take its trial passes for steps
+    const std::set<std::string> matrices = NamesOfMatrices(*model_);
+    parameter_count_ = model_->ParameterCount();
+    strategy_ = MakeTrainingStrategy(config, model_, world_);
+    if (engine::Engine* engine = strategy_->engine()) {
+      optimizer_ = &engine->optimizer();
+      schedule_ = engine->schedule();
+      scaler_ = engine->scaler();
     } else {
-      optimizer_ = std::make_unique<optim::AdamW>(Groups(parameters, config.lr));
+      MakeTraining(matrices);
     }
-    schedule_ = std::make_unique<optim::Schedule>(
-        optimizer_.get(), optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config.steps),
-                                               .total_steps = config.steps,
-                                               .final_fraction = 0.1}));
-    // float16 reaches down to 6e-8: smaller gradients would be zero.
-    if (autocast_ && autocast_->dtype == DType::kFloat16) {
-      scaler_ = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.group = world_});
-    }
-    training_ = std::make_unique<amp::TrainingStep>(StepOptions());
     if (!config.resume.empty()) {
       Restore(state::LoadTrainingState(config.resume, world_->rank()));
     }
@@ -232,28 +221,33 @@ class Trainer {
     return *std::move(batch);
   }
 
-  strategies::DistributedDataParallelOptions DdpOptions() const {
-    return {.bucket_cap_bytes = config_.bucket_cap_mb << 20,
-            .find_unused_parameters = config_.find_unused_parameters,
-            .static_graph = config_.static_graph,
-            .gradient_as_bucket_view = config_.gradient_as_bucket_view,
-            .communication_hook = strategies::ParseCommunicationHook(config_.comm_hook),
-            .staleness = config_.staleness};
+  void MakeTraining(const std::set<std::string>& matrices) {
+    own_optimizer_ =
+        strategy_->MakeOptimizer(Groups(model_->NamedParameters(), matrices, config_.lr));
+    optimizer_ = own_optimizer_.get();
+    own_schedule_ = std::make_unique<optim::Schedule>(
+        optimizer_, optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config_.steps),
+                                         .total_steps = config_.steps,
+                                         .final_fraction = 0.1}));
+    schedule_ = own_schedule_.get();
+    // float16 reaches down to 6e-8: smaller gradients would be zero.
+    if (autocast_ && autocast_->dtype == DType::kFloat16) {
+      own_scaler_ = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.group = world_});
+      scaler_ = own_scaler_.get();
+    }
+    training_ = std::make_unique<amp::TrainingStep>(StepOptions());
   }
 
   amp::TrainingStepOptions StepOptions() {
-    amp::TrainingStepOptions options{.optimizers = {{optimizer_.get(), schedule_.get()}},
+    amp::TrainingStepOptions options{.optimizers = {{optimizer_, schedule_}},
                                      .module = model_.get(),
                                      .autocast = autocast_,
-                                     .scaler = scaler_.get(),
+                                     .scaler = scaler_,
                                      .clip_norm = kClipNorm,
                                      .micro_batches = config_.PassesPerStep(),
                                      .group = world_};
-    if (ddp_) {
-      options.no_sync = [this] {
-        return std::make_shared<strategies::DistributedDataParallel::NoSync>(*ddp_);
-      };
-    }
+    options.clip_grad_norm = strategy_->ClipGradNorm();
+    options.no_sync = strategy_->NoSync();
     return options;
   }
 
@@ -270,21 +264,12 @@ class Trainer {
                                            });
   }
 
-  // Mean over the rows of a batch.
-  Tensor Loss(const NamedTensors& batch) {
-    if (!dp_) return model_->Loss(batch.At("ids"), batch.At("targets"));
-    const auto on_replica = [this](const TensorTree& rows) {
-      return TensorTree(model_->Loss(rows.At("ids").tensor(), rows.At("targets").tensor()));
-    };
-    return dp_->MeanLoss(on_replica, TensorTree(batch));
-  }
-
   StepOutcome Step() {
     std::vector<NamedTensors> batches;
     for (int64_t i = 0; i < config_.PassesPerStep(); ++i) batches.push_back(NextBatch());
     const amp::StepReport report = RunStep(batches);
     ++step_;
-    if (local_sgd_) local_sgd_->AfterStep();
+    strategy_->AfterStep();
     StepOutcome outcome;
     outcome.loss = report.loss;
     if (!report.stepped) outcome.skipped = report.ToString();
@@ -293,21 +278,22 @@ class Trainer {
     Stopwatch waiting;
     world_->AllReduce(stop, {.op = comm::ReduceOp::kMax}).Wait();
     outcome.communication_seconds = report.communication_seconds + waiting.ElapsedSeconds();
-    if (ddp_) outcome.communication_seconds += ddp_->statistics().exposed_seconds;
+    outcome.communication_seconds += strategy_->exposed_seconds();
     outcome.stop = stop.Item<int64_t>() > 0;
     return outcome;
   }
 
   amp::StepReport RunStep(const std::vector<NamedTensors>& batches) {
-    std::unique_ptr<strategies::DistributedDataParallel::NoSync> local;
-    if (local_sgd_) local = local_sgd_->BackwardScope();
+    const std::shared_ptr<void> scope = strategy_->StepScope();
     try {
-      return training_->Run([&](int64_t i) {
+      const auto loss = [&](int64_t i) {
         const NamedTensors& batch = batches[static_cast<size_t>(i)];
         std::optional<checkpoint::OffloadActivations> offload;
         if (config_.offload_activations) offload.emplace();
-        return Loss(batch);
-      });
+        return strategy_->Loss(batch);
+      };
+      engine::Engine* const engine = strategy_->engine();
+      return engine != nullptr ? engine->Step(loss) : training_->Run(loss);
     } catch (const Error& error) {
       if (error.code() != absl::StatusCode::kFailedPrecondition) throw;
       throw error.WithContext(absl::StrCat("step ", step_ + 1, ", --lr=", config_.lr));
@@ -333,24 +319,36 @@ class Trainer {
 
   // Mean loss over the first rows that are held out, the same rows for every number of ranks.
   double Validate() {
-    if (local_sgd_) local_sgd_->Average();
+    strategy_->Average();
     const autograd::NoGradScope no_grad;
     std::optional<amp::Autocast> autocast;
     if (autocast_) autocast.emplace(*autocast_);
     const int64_t rows = std::min(kValidationRows, validation_->size());
-    data::DataLoader loader(
-        validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
-        {.batch_size = config_.batch / config_.ranks / config_.micro_batches, .threads = 0});
+    const int64_t batch_rows = config_.batch / config_.ranks / config_.micro_batches;
+    data::DataLoader loader(validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
+                            {.batch_size = batch_rows, .threads = 0});
     model_->Eval();
     double sum = 0;
+    NamedTensors last;
+    const int64_t most = (rows + config_.ranks - 1) / config_.ranks;
+    int64_t passes = strategy_->collective_forward() ? (most + batch_rows - 1) / batch_rows : 0;
     while (std::optional<NamedTensors> batch = loader.Next()) {
       const double count = static_cast<double>(batch->At("ids").size(0));
-      sum += count * Loss(*batch).Item<double>();
+      sum += count * strategy_->Loss(*batch).Item<double>();
+      last = *std::move(batch);
+      --passes;
     }
+    // Ranks with fewer rows go along.
+    for (; passes > 0; --passes) strategy_->Loss(last.empty() ? AnyBatch() : last);
     model_->Train();
     Tensor total = FromVector<double>({sum}, {1});
     world_->AllReduce(total).Wait();
     return total.Item<double>() / static_cast<double>(rows);
+  }
+
+  NamedTensors AnyBatch() const {
+    const Tensor ids = Zeros({1, config_.block}, {.dtype = DType::kInt64});
+    return {{"ids", ids}, {"targets", ids}};
   }
 
   double TokensPerStep() const {
@@ -366,33 +364,18 @@ class Trainer {
   }
 
   void Save() {
-    if (local_sgd_) local_sgd_->Average();
+    strategy_->Average();
     state_path_ =
         state::SaveTrainingState(config_.out, Snapshot(), *world_, {.keep = config_.keep});
   }
 
-  // Rank 0's is written, but for what is each rank's own. Every rank calls it: a sharded optimizer
-  // sends its pieces to rank 0.
+  // Rank 0's is written, but for what is each rank's own.
   state::TrainingState Snapshot() {
-    const optim::OptimizerState optimizer =
-        zero_ != nullptr ? zero_->ConsolidateState() : optimizer_->SaveState();
     state::TrainingState state;
     state.step = step_;
-    state.model = model_->StateDict();
-    state.optimizer = optimizer.tensors;
-    for (const auto& [name, number] : optimizer.numbers) {
-      state.Set(absl::StrCat(kOptimizerPrefix, name), number);
-    }
-    state.Set("schedule.step", schedule_->step());
+    strategy_->Save(*optimizer_, state);
+    state.Set("schedule.step", schedule_ != nullptr ? schedule_->step() : step_);
     if (scaler_ != nullptr) SaveScaler(scaler_->SaveState(), state);
-    strategies::StrategyState kept;
-    if (ddp_) kept.InsertAll(ddp_->SaveState(), kDdpPrefix);
-    if (local_sgd_) {
-      kept.InsertAll(local_sgd_->SaveState(), kLocalSgdPrefix);
-      kept.own.InsertAll(optimizer.tensors, kOptimizerPrefix);  // moments differ between ranks
-    }
-    state.strategy = kept.shared;
-    state.own = kept.own;
     state.Set("data.epoch", loader_.position().epoch);
     state.Set("data.batch", loader_.position().batch);
     state.Set("data.fingerprint", static_cast<int64_t>(text_->Fingerprint()));
@@ -410,19 +393,10 @@ class Trainer {
                                               " was trained on; give that "
                                               "data, or start anew without --resume"));
     }
-    model_->LoadStateDict(state.model);
-    optim::OptimizerState optimizer;
-    optimizer.tensors = state.optimizer;
-    for (const auto& [name, value] : state.values) {
-      if (absl::StartsWith(name, kOptimizerPrefix)) {
-        optimizer.numbers[name.substr(kOptimizerPrefix.size())] = state.Integer(name);
-      }
-    }
-    RestoreStrategy(state, optimizer);
-    optimizer_->LoadState(optimizer);
+    strategy_->Load(state, *optimizer_, begins_anew_);
     optim::OptimizerState schedule;
     schedule.numbers["step"] = state.Integer("schedule.step");
-    schedule_->LoadState(schedule);
+    if (schedule_ != nullptr) schedule_->LoadState(schedule);
     // The run may have been in another precision until now.
     const amp::GradScalerState scaler = LoadScaler(state);
     if (scaler_ != nullptr && !scaler.reals.empty()) scaler_->LoadState(scaler);
@@ -430,30 +404,6 @@ class Trainer {
     ThreadGenerators() = state::LoadRandomState(state, world_->rank());
     step_ = state.step;
     state_path_ = config_.resume;
-  }
-
-  // What the strategy has kept, as far as this run has use for it. `optimizer` has rank 0's
-  // moments.
-  void RestoreStrategy(const state::TrainingState& state, optim::OptimizerState& optimizer) {
-    const TrainConfig saved = TrainConfig::FromState(state);
-    strategies::StrategyState kept{state.strategy, {}};
-    if (state.ranks == world_->size()) {
-      kept.own = state.own;
-    } else if (state.ranks > 0) {
-      begins_anew_.push_back(absl::StrCat("what each of ", state.ranks, " ranks had for itself"));
-    }
-    if (ddp_ && saved.comm_hook == config_.comm_hook && saved.staleness == config_.staleness) {
-      ddp_->LoadState(kept.Part(kDdpPrefix));
-    } else if (!kept.Part(kDdpPrefix).empty()) {
-      begins_anew_.push_back(absl::StrCat("what --comm_hook=", saved.comm_hook,
-                                          " --staleness=", saved.staleness, " had kept"));
-    }
-    const strategies::StrategyState local = kept.Part(kLocalSgdPrefix);
-    if (local_sgd_ && !local.empty()) {
-      local_sgd_->LoadState(local);
-      const NamedTensors moments = kept.Part(kOptimizerPrefix).own;
-      if (!moments.empty()) optimizer.tensors = moments;
-    }
   }
 
   // What differs from plain float32 steps, for the plan.
@@ -488,17 +438,23 @@ class Trainer {
         "parameters\n",
         static_cast<long long>(config_.layers), static_cast<long long>(config_.heads),
         static_cast<long long>(config_.width), static_cast<long long>(config_.block),
-        static_cast<long long>(model_->ParameterCount()));
-    std::printf("strategy: %s, %d rank%s of %d thread%s, %sbackend %s\n", config_.strategy.c_str(),
+        static_cast<long long>(parameter_count_));
+    std::printf("strategy: %s, %d rank%s of %d thread%s%s, backend %s\n", config_.strategy.c_str(),
                 world_->size(), world_->size() == 1 ? "" : "s", IntraOpThreads(),
-                IntraOpThreads() == 1 ? "" : "s",
-                dp_ ? absl::StrCat(config_.devices, " devices, ").c_str() : "",
+                IntraOpThreads() == 1 ? "" : "s", strategy_->Details().c_str(),
                 std::string(world_->backend()).c_str());
-    std::printf(
-        "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip %g%s\n",
-        static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
-        static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
-        Precision().c_str());
+    if (strategy_->engine() != nullptr) {
+      std::printf("training: %lld steps of %lld rows, as %s says\n",
+                  static_cast<long long>(config_.steps), static_cast<long long>(config_.batch),
+                  config_.config.c_str());
+    } else {
+      std::printf(
+          "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip "
+          "%g%s\n",
+          static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
+          static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
+          Precision().c_str());
+    }
     if (config_.checkpoint != "none") std::printf("memory: %s\n", checkpointing_.c_str());
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
@@ -525,14 +481,15 @@ class Trainer {
       const char c = static_cast<char>(id);
       text += c == '\n' || c == '\t' || (c >= ' ' && c < 127) ? c : '?';
     }
-    std::printf("sample:%s\n", text.c_str());
+    if (first_) std::printf("sample:%s\n", text.c_str());
   }
 
   void Finish(int64_t steps_done, double communication_seconds, double validation_loss) {
     Tensor peak = FromVector<int64_t>({GetMemoryStats(CurrentDevice()).peak_bytes}, {1});
     world_->AllReduce(peak, {.op = comm::ReduceOp::kMax}).Wait();
+    if (first_ || strategy_->collective_forward()) PrintSample();
+    if (strategy_->shards()) PrintMemory(*world_);
     if (!first_) return;
-    PrintSample();
     std::printf("state: %s\n", state_path_.c_str());
     std::printf("resume: %s\n",
                 ResumeCommand(state_path_, step_ >= config_.steps ? 2 * config_.steps : 0).c_str());
@@ -557,13 +514,14 @@ class Trainer {
   const std::optional<amp::AutocastOptions> autocast_;
   std::shared_ptr<models::Gpt2> model_;
   std::string checkpointing_;  // what of the model is recomputed, in words
-  std::optional<strategies::DistributedDataParallel> ddp_;
-  std::optional<strategies::LocalSgd> local_sgd_;
-  std::optional<strategies::DataParallel> dp_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  strategies::ZeroOptimizer* zero_ = nullptr;  // the optimizer, where it is one
-  std::unique_ptr<optim::Schedule> schedule_;
-  std::unique_ptr<amp::GradScaler> scaler_;  // null: gradients are not scaled
+  int64_t parameter_count_ = 0;
+  std::unique_ptr<TrainingStrategy> strategy_;
+  std::unique_ptr<optim::Optimizer> own_optimizer_;
+  std::unique_ptr<optim::Schedule> own_schedule_;
+  std::unique_ptr<amp::GradScaler> own_scaler_;
+  optim::Optimizer* optimizer_ = nullptr;
+  optim::Schedule* schedule_ = nullptr;  // null: the learning rate stays
+  amp::GradScaler* scaler_ = nullptr;    // null: gradients are not scaled
   std::unique_ptr<amp::TrainingStep> training_;
   RecentSpeed recent_;
   double training_seconds_ = 0;

@@ -101,6 +101,8 @@ TrainingStep::TrainingStep(TrainingStepOptions options) : options_(std::move(opt
   if (options_.clip_norm.has_value()) {
     Require(*options_.clip_norm > 0, "clip_norm is ", *options_.clip_norm, "; it is positive");
   }
+  Require(!options_.clip_grad_norm || options_.optimizers.size() == 1, "clip_grad_norm with ",
+          options_.optimizers.size(), " optimizers; it clips all gradients: give one optimizer");
   const GradScaler* const scaler = options_.scaler;
   const int ranks = options_.group == nullptr ? 1 : options_.group->size();
   Require(
@@ -274,6 +276,7 @@ std::vector<bool> TrainingStep::UnscaleGradients(StepReport& report) const {
 }
 
 double TrainingStep::ClipGradients(const std::vector<bool>& finite) const {
+  if (options_.clip_grad_norm) return options_.clip_grad_norm(*options_.clip_norm).Item<double>();
   std::vector<Tensor> parameters;
   for (size_t i = 0; i < finite.size(); ++i) {
     if (!finite[i]) continue;

@@ -67,6 +67,10 @@ struct TrainingStepOptions {
   GradScaler* scaler = nullptr;
   // Largest 2-norm of the gradients of all optimizers together.
   std::optional<double> clip_norm = std::nullopt;
+  // How it is done where a rank has only a part of the gradients (FullyShardedDataParallel's
+  // ClipGradNorm); returns the norm, and throws when that is not finite. Null:
+  // optim::ClipGradNorm. With one optimizer.
+  std::function<Tensor(double max_norm)> clip_grad_norm = nullptr;
   int64_t micro_batches = 1;
   // The ranks over which gradients are averaged (DDP's group): the loss is then the mean over them,
   // and they agree on whether it is finite. One small collective a step; RunWeighted needs another.

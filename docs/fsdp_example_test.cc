@@ -1,0 +1,113 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The examples of fsdp.md.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/autograd/backward.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/device_mesh.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
+#include "lockstep/docs/snippets.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/nn/deferred_init.h"
+#include "lockstep/nn/optim/adamw.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
+
+namespace lockstep {
+namespace {
+
+const models::Gpt2Config config = {
+    .layers = 2, .heads = 2, .width = 16, .block = 8, .vocabulary = 31};
+
+Tensor Ids(int64_t first) { return To(Reshape(Arange(8.0), {1, 8}) + first, DType::kInt64); }
+
+void Training(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  ManualSeed(1234, world->rank());
+  auto model = std::make_shared<models::Gpt2>(config);
+  strategies::FullyShardedDataParallel fsdp(
+      model, world, {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()});
+  optim::AdamW optimizer(model->NamedParameters(), {.lr = 0.01});
+
+  const Tensor ids = Ids(world->rank()), targets = Ids(world->rank() + 1);
+  const Tensor more_ids = Ids(5), more_targets = Ids(6);
+  double first = 0, last = 0;
+  for (int step = 0; step < 5; ++step) {
+    optimizer.ZeroGrad();
+    autograd::Backward(model->Loss(ids, targets));
+    fsdp.ClipGradNorm(1.0);
+    optimizer.Step();
+
+    last = model->Loss(ids, targets).Item<double>();
+    if (step == 0) first = last;
+  }
+  if (last >= first) throw InternalError("nothing was learnt");
+
+  for (int step = 0; step < 1; ++step) {
+    optimizer.ZeroGrad();
+    {
+      strategies::FullyShardedDataParallel::NoSync no_sync(fsdp);
+      autograd::Backward(model->Loss(ids, targets) * 0.5);
+    }
+    autograd::Backward(model->Loss(more_ids, more_targets) * 0.5);
+    optimizer.Step();
+  }
+
+  const auto& block = model->transformer()->h()[0];
+  {
+    strategies::FullyShardedDataParallel::SummonFullParameters full(fsdp);
+    MulInPlace(block->mlp()->c_proj()->weight, 0.5);  // all elements; kept
+  }
+
+  NamedTensors weights = fsdp.FullStateDict();                         // on rank 0
+  optim::OptimizerState moments = fsdp.FullOptimizerState(optimizer);  // on rank 0
+  std::vector<strategies::FullyShardedDataParallel::Piece> mine = fsdp.Pieces();
+  if (weights.empty() != (world->rank() != 0) || mine.empty()) throw InternalError("states");
+}
+
+void Hybrid(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  auto model = std::make_shared<models::Gpt2>(config);
+  comm::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 2}});
+  strategies::FullyShardedDataParallel fsdp(
+      model, mesh,
+      {.sharding_strategy = strategies::ShardingStrategy::kHybridShard,
+       .wrap_policy = strategies::WrapByType<models::Gpt2Block>()});
+  autograd::Backward(model->Loss(Ids(world->rank()), Ids(world->rank() + 1)));
+}
+
+void Deferred(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  std::shared_ptr<models::Gpt2> model;
+  {
+    nn::DeferredInitScope deferred;
+    model = std::make_shared<models::Gpt2>(config);
+  }
+  strategies::FullyShardedDataParallel fsdp(
+      model, world,
+      {.wrap_policy = strategies::WrapByType<models::Gpt2Block>(), .cpu_offload = true});
+  autograd::Backward(model->Loss(Ids(world->rank()), Ids(world->rank() + 1)));
+}
+
+TEST(FsdpPageTest, ExamplesRun) {
+  comm::SpawnThreads(2, &Training).ThrowIfFailed();
+  comm::SpawnThreads(4, &Hybrid).ThrowIfFailed();
+  comm::SpawnThreads(2, &Deferred).ThrowIfFailed();
+}
+
+TEST(FsdpPageTest, ShowsThisCode) {
+  docs::ExpectSnippetsCompiled("docs/fsdp.md", "docs/fsdp_example_test.cc");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the ranks of a training run share the work: what a trainer needs to know of each strategy,
+// and all that it knows.
+#ifndef LOCKSTEP_EXAMPLES_TRAINING_STRATEGY_H_
+#define LOCKSTEP_EXAMPLES_TRAINING_STRATEGY_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/examples/train_config.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/state/training_state.h"
+#include "lockstep/strategies/engine/engine.h"
+#include "lockstep/tensor/named_tensors.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::examples {
+
+using AdamWGroups = std::vector<optim::ParameterGroup<optim::AdamWOptions>>;
+
+// The default of each function is what one rank alone does.
+class TrainingStrategy {
+ public:
+  explicit TrainingStrategy(std::shared_ptr<models::Gpt2> model) : model_(std::move(model)) {}
+  virtual ~TrainingStrategy() = default;
+  TrainingStrategy(const TrainingStrategy&) = delete;
+  TrainingStrategy& operator=(const TrainingStrategy&) = delete;
+
+  virtual std::unique_ptr<optim::Optimizer> MakeOptimizer(const AdamWGroups& groups);
+
+  // What steps by itself, with an optimizer, schedule and scaler of its own; null: nothing does.
+  virtual engine::Engine* engine() { return nullptr; }
+
+  // Mean over the rows of a batch.
+  virtual Tensor Loss(const NamedTensors& batch);
+  // Whether all ranks have to run the same forward passes, evaluation included.
+  virtual bool collective_forward() const { return false; }
+
+  // Scopes: of all backwards of a step, and of those that communicate nothing. Null: none needed.
+  virtual std::shared_ptr<void> StepScope() { return nullptr; }
+  virtual std::function<std::shared_ptr<void>()> NoSync() { return nullptr; }
+  // Clips by the norm of all gradients. Null: that of the optimizer's parameters.
+  virtual std::function<Tensor(double max_norm)> ClipGradNorm() { return nullptr; }
+  virtual void AfterStep() {}
+  // Makes all ranks' parameters the same, where they are not.
+  virtual void Average() {}
+  // Time of the last step that this rank waited for gradients and parameters.
+  virtual double exposed_seconds() { return 0; }
+
+  // Whole states, as one rank alone has them. Save is called by every rank and fills rank 0's
+  // `state`, and what is each rank's own; Load gets the same state on every rank. Names of what the
+  // new run cannot use, because it is set differently, are added to `begins_anew`.
+  virtual void Save(const optim::Optimizer& optimizer, state::TrainingState& state);
+  virtual void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
+                    std::vector<std::string>& begins_anew);
+
+  // More of it for the plan: ", units of a block".
+  virtual std::string Details() const { return ""; }
+  // Whether to print who holds how many bytes.
+  virtual bool shards() const { return false; }
+
+ protected:
+  models::Gpt2& model() { return *model_; }
+  const std::shared_ptr<models::Gpt2>& shared_model() const { return model_; }
+  static void PutOptimizer(const optim::OptimizerState& optimizer, state::TrainingState& state);
+  static optim::OptimizerState GetOptimizer(const state::TrainingState& state);
+
+ private:
+  std::shared_ptr<models::Gpt2> model_;
+};
+
+// The strategy that `config` names. Every rank of `world` calls it.
+std::unique_ptr<TrainingStrategy> MakeTrainingStrategy(const TrainConfig& config,
+                                                       std::shared_ptr<models::Gpt2> model,
+                                                       std::shared_ptr<comm::Communicator> world);
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_TRAINING_STRATEGY_H_

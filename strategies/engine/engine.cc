@@ -1,0 +1,247 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/strategies/engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/amp/autocast.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/device_mesh.h"
+#include "lockstep/nn/optim/adagrad.h"
+#include "lockstep/nn/optim/adam.h"
+#include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/optim/rmsprop.h"
+#include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
+#include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
+#include "lockstep/tensor/dtype.h"
+
+namespace lockstep::engine {
+namespace {
+
+struct MakeFromOptions {
+  const NamedTensors& parameters;
+  std::unique_ptr<optim::Optimizer> operator()(const optim::AdamOptions& options) const {
+    return std::make_unique<optim::Adam>(parameters, options);
+  }
+  std::unique_ptr<optim::Optimizer> operator()(const optim::AdamWOptions& options) const {
+    return std::make_unique<optim::AdamW>(parameters, options);
+  }
+  std::unique_ptr<optim::Optimizer> operator()(const optim::SgdOptions& options) const {
+    return std::make_unique<optim::Sgd>(parameters, options);
+  }
+  std::unique_ptr<optim::Optimizer> operator()(const optim::AdagradOptions& options) const {
+    return std::make_unique<optim::Adagrad>(parameters, options);
+  }
+  std::unique_ptr<optim::Optimizer> operator()(const optim::RmspropOptions& options) const {
+    return std::make_unique<optim::Rmsprop>(parameters, options);
+  }
+};
+
+bool Offloads(const DeepSpeedZero& zero) {
+  return zero.offload_optimizer == OffloadDevice::kCpu || zero.offload_param == OffloadDevice::kCpu;
+}
+
+void Refuse(bool given, const absl::AlphaNum& what, const absl::AlphaNum& remedy) {
+  if (given) throw UnimplementedError(absl::StrCat("Engine: ", what, "; ", remedy));
+}
+
+void CheckConfig(const DeepSpeedConfig& config, int ranks) {
+  if (config.ranks != ranks) {
+    throw InvalidArgumentError(absl::StrCat("Engine: the configuration is for ", config.ranks,
+                                            " ranks, and the group has ", ranks,
+                                            "; load it with the group's size"));
+  }
+  const DeepSpeedZero& zero = config.zero;
+  Refuse(zero.stage == 1 && Offloads(zero), "offload_optimizer with stage 1",
+         "use stage 2 or 3, whose optimizer steps on the host");
+  Refuse(config.gradient_predivide_factor != 1,
+         absl::StrCat("gradient_predivide_factor ", config.gradient_predivide_factor),
+         "leave it out: sums over ranks are accumulated in float32 and do not overflow");
+  Refuse(zero.stage < 2 && config.communication_data_type.has_value(),
+         "communication_data_type with a stage below 2",
+         "leave it out, or use DistributedDataParallel with a compression hook");
+  Refuse(zero.stage != 3 && zero.zero_hpz_partition_size > 1,
+         "zero_hpz_partition_size with a stage below 3", "use stage 3");
+  Refuse(zero.stage != 3 && zero.mics_shard_size > 0, "mics_shard_size with a stage below 3",
+         "use stage 3");
+  Refuse(config.activation_checkpointing.has_value() &&
+             (config.activation_checkpointing->cpu_checkpointing ||
+              config.activation_checkpointing->partition_activations ||
+              config.activation_checkpointing->number_checkpoints.has_value()),
+         "activation_checkpointing",
+         "call checkpoint::ApplyCheckpointing on the module before (and "
+         "checkpoint::OffloadActivations around the loss)");
+  Refuse(config.fp16.auto_cast, "fp16.auto_cast",
+         "leave it out: inputs of units are cast as mixed precision says");
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<nn::Module> module, std::shared_ptr<comm::Communicator> world,
+               const DeepSpeedConfig& config, const EngineOptions& options)
+    : config_(config), module_(std::move(module)), world_(std::move(world)) {
+  if (!module_ || !world_) {
+    throw InvalidArgumentError(
+        absl::StrCat("Engine: the ", module_ ? "process group" : "module", " is null"));
+  }
+  CheckConfig(config_, world_->size());
+  Shard(options);
+  MakeOptimizer(options);
+  MakeTraining();
+}
+
+Engine::~Engine() = default;
+
+std::optional<DType> Engine::LowPrecision() const {
+  if (config_.bf16_enabled) return DType::kBFloat16;
+  if (config_.fp16.enabled) return DType::kFloat16;
+  return std::nullopt;
+}
+
+void Engine::Shard(const EngineOptions& options) {
+  const DeepSpeedZero& zero = config_.zero;
+  if (zero.stage < 2) {
+    ddp_.emplace(module_, world_,
+                 strategies::DistributedDataParallelOptions{.gradient_as_bucket_view = true});
+    return;
+  }
+  strategies::FullyShardedDataParallelOptions sharding;
+  sharding.sharding_strategy = zero.stage == 2 ? strategies::ShardingStrategy::kShardGradOp
+                                               : strategies::ShardingStrategy::kFullShard;
+  sharding.wrap_policy = options.wrap_policy;
+  if (!sharding.wrap_policy) {
+    sharding.wrap_policy = strategies::WrapBySize(
+        {.min_elements = std::max<int64_t>(1, zero.stage3_prefetch_bucket_size)});
+  }
+  sharding.cpu_offload = Offloads(zero);
+  sharding.mixed_precision.param_dtype = LowPrecision();
+  if (LowPrecision().has_value()) {
+    sharding.mixed_precision.reduce_dtype =
+        config_.communication_data_type.value_or(DType::kFloat32);
+    sharding.mixed_precision.output_dtype = DType::kFloat32;
+  } else {
+    sharding.mixed_precision.reduce_dtype = config_.communication_data_type;
+  }
+  if (zero.zero_hpz_partition_size > 1) {
+    sharding.reshard_ranks = static_cast<int>(zero.zero_hpz_partition_size);
+  }
+  if (zero.mics_shard_size <= 0 || zero.mics_shard_size >= world_->size()) {
+    fsdp_.emplace(module_, world_, sharding);
+    return;
+  }
+  const int shard = static_cast<int>(zero.mics_shard_size);
+  if (world_->size() % shard != 0) {
+    throw InvalidArgumentError(absl::StrCat("Engine: mics_shard_size ", shard,
+                                            " does not divide the ", world_->size(), " ranks"));
+  }
+  sharding.sharding_strategy = strategies::ShardingStrategy::kHybridShard;
+  const comm::DeviceMesh mesh(world_, {{"replicate", world_->size() / shard}, {"shard", shard}});
+  fsdp_.emplace(module_, mesh, sharding);
+}
+
+void Engine::MakeOptimizer(const EngineOptions& options) {
+  if (!options.make_optimizer && !config_.optimizer.has_value()) {
+    throw InvalidArgumentError(
+        "Engine: the configuration has no \"optimizer\"; add one, or give make_optimizer");
+  }
+  const auto make = [&](const NamedTensors& parameters) {
+    return options.make_optimizer ? options.make_optimizer(parameters)
+                                  : std::visit(MakeFromOptions{parameters}, *config_.optimizer);
+  };
+  if (config_.zero.stage == 1) {
+    optimizer_ = std::make_unique<strategies::ZeroOptimizer>(
+        *ddp_, std::vector<NamedTensors>{module_->NamedParameters()},
+        [&](const std::vector<NamedTensors>& pieces) { return make(pieces[0]); });
+  } else {
+    optimizer_ = make(module_->NamedParameters());
+  }
+  if (!optimizer_) throw InvalidArgumentError("Engine: make_optimizer returned null");
+  if (config_.scheduler.has_value()) {
+    schedule_ =
+        std::make_unique<optim::Schedule>(optimizer_.get(), MakeSchedule(*config_.scheduler));
+  }
+}
+
+void Engine::MakeTraining() {
+  const DeepSpeedFp16& fp16 = config_.fp16;
+  if (fp16.enabled) {
+    amp::GradScalerOptions scaling;
+    scaling.group = world_;
+    const bool fixed = fp16.loss_scale > 0;
+    scaling.init_scale =
+        fixed ? fp16.loss_scale : std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power));
+    scaling.growth_interval = fp16.loss_scale_window;
+    scaling.hysteresis = fp16.hysteresis;
+    scaling.consecutive_hysteresis = fp16.consecutive_hysteresis;
+    scaling.min_scale = fixed ? fp16.loss_scale : std::max(fp16.min_loss_scale, 0x1p-24);
+    if (fixed) scaling.max_scale = fp16.loss_scale;
+    scaler_ = std::make_unique<amp::GradScaler>(scaling);
+  }
+  amp::TrainingStepOptions step{.optimizers = {{optimizer_.get(), schedule_.get()}},
+                                .module = module_.get(),
+                                .scaler = scaler_.get(),
+                                .micro_batches = config_.gradient_accumulation_steps,
+                                .group = world_};
+  if (config_.gradient_clipping > 0) step.clip_norm = config_.gradient_clipping;
+  if (ddp_) {
+    if (LowPrecision().has_value()) step.autocast = amp::AutocastOptions{.dtype = *LowPrecision()};
+    step.no_sync = [this] {
+      return std::make_shared<strategies::DistributedDataParallel::NoSync>(*ddp_);
+    };
+  } else {
+    // Each micro-batch is reduced and added to the part: no rank holds whole gradients.
+    step.clip_grad_norm = [this](double max_norm) {
+      return fsdp_->ClipGradNorm(max_norm, {.error_if_nonfinite = true});
+    };
+  }
+  training_ = std::make_unique<amp::TrainingStep>(std::move(step));
+}
+
+amp::StepReport Engine::Step(absl::FunctionRef<Tensor(int64_t)> loss) {
+  return training_->Run(loss);
+}
+
+// ---- State ----
+
+NamedTensors Engine::ModelState() {
+  if (fsdp_) return fsdp_->FullStateDict();
+  return world_->rank() == 0 ? module_->StateDict() : NamedTensors();
+}
+
+optim::OptimizerState Engine::OptimizerState() {
+  if (fsdp_) return fsdp_->FullOptimizerState(*optimizer_);
+  if (const auto* zero = dynamic_cast<const strategies::ZeroOptimizer*>(optimizer_.get())) {
+    return zero->ConsolidateState();
+  }
+  return world_->rank() == 0 ? optimizer_->SaveState() : optim::OptimizerState();
+}
+
+void Engine::Load(const NamedTensors& model, const optim::OptimizerState& optimizer) {
+  if (fsdp_) {
+    fsdp_->LoadFullStateDict(model);
+    fsdp_->LoadFullOptimizerState(*optimizer_, optimizer);
+  } else {
+    module_->LoadStateDict(model);
+    optimizer_->LoadState(optimizer);
+  }
+}
+
+std::string Engine::Description() const {
+  std::string text = absl::StrCat("ZeRO stage ", config_.zero.stage, " on ", world_->size(),
+                                  world_->size() == 1 ? " rank" : " ranks");
+  if (Offloads(config_.zero)) absl::StrAppend(&text, ", states on the host");
+  if (LowPrecision().has_value()) absl::StrAppend(&text, ", ", DTypeName(*LowPrecision()));
+  absl::StrAppend(&text, ", ", config_.gradient_accumulation_steps, " micro-batches of ",
+                  config_.train_micro_batch_size_per_gpu);
+  if (config_.gradient_clipping > 0) {
+    absl::StrAppend(&text, ", clip ", config_.gradient_clipping);
+  }
+  return text;
+}
+
+}  // namespace lockstep::engine

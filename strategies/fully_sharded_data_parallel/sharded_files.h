@@ -1,0 +1,62 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// States of sharded models in files, without any rank having the whole in memory.
+//
+//   strategies::SaveFullState(fsdp, "model.safetensors");     // one file, as of an unsharded model
+//   strategies::LoadFullState(fsdp, "model.safetensors");     // on any number of ranks
+//
+//   strategies::SaveShardedTraining(fsdp, optimizer, root, step, values, {.keep = 3});
+//   auto back = strategies::LoadLatestShardedTraining(fsdp, optimizer, root);   // as many ranks
+//
+// Every rank calls each function; either all return or all throw (the one that failed its error,
+// the others Aborted or the same). All ranks see the paths in one file system.
+#ifndef LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_SHARDED_FILES_H_
+#define LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_SHARDED_FILES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/state/sharded_state.h"
+#include "lockstep/state/state_folder.h"
+#include "lockstep/state/state_values.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+
+namespace lockstep::strategies {
+
+// All parameters and buffers under all their names, in one safetensors file that appears whole or
+// not at all. Rank 0 writes, with the memory of one unit more than there is. Throws
+// FailedPrecondition (cannot write), and the group's error.
+void SaveFullState(FullyShardedDataParallel& fsdp, const std::string& path);
+
+// Each rank reads its own elements of such a file, or of one that has the names of an unsharded
+// model from elsewhere. A name that only repeats a shared parameter may be missing. Throws
+// NotFound, DataLoss (damaged), and InvalidArgument listing every missing or unknown name and every
+// wrong shape, before anything has changed.
+void LoadFullState(FullyShardedDataParallel& fsdp, const std::string& path);
+
+// This rank's parameters and optimizer state, with the unsharded tensors and `values` of rank 0, as
+// a sharded state (state/sharded_state.h) <root>/step-<step>. Returns its path. Throws as
+// state::SaveShardedState.
+std::string SaveShardedTraining(FullyShardedDataParallel& fsdp, const optim::Optimizer& optimizer,
+                                const std::string& root, int64_t step,
+                                const state::Values& values = {},
+                                const state::SaveOptions& options = {});
+
+struct ShardedTraining {
+  int64_t step = 0;
+  state::Values values;
+  std::string path;
+};
+// Puts a state back into the model and the optimizer; as many ranks as have saved it, with the same
+// units. Throws as state::LoadShardedState, and InvalidArgument for the state of other units.
+ShardedTraining LoadShardedTraining(FullyShardedDataParallel& fsdp, optim::Optimizer& optimizer,
+                                    const std::string& path);
+// The newest good one under `root`.
+ShardedTraining LoadLatestShardedTraining(FullyShardedDataParallel& fsdp,
+                                          optim::Optimizer& optimizer, const std::string& root);
+
+}  // namespace lockstep::strategies
+
+#endif  // LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_SHARDED_FILES_H_
