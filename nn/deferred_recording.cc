@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/op_attributes.h"
