@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
@@ -66,6 +67,7 @@ void Training(comm::RankContext& context) {
   const auto& block = model->transformer()->h()[0];
   {
     strategies::FullyShardedDataParallel::SummonFullParameters full(fsdp);
+    autograd::NoGradScope no_grad;
     MulInPlace(block->mlp()->c_proj()->weight, 0.5);  // all elements; kept
   }
 

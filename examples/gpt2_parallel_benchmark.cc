@@ -7,11 +7,11 @@
 //   ./bazelw run //examples:gpt2_parallel_benchmark -- --size=mini --strategy=ddp --ranks=2
 //   ./bazelw run //examples:gpt2_parallel_benchmark -- --size=mini --strategy=single
 //
-// The rows of a step are the size's, whatever the strategy, so that lines compare. step_ms is rank
-// 0's median; the other ranks take as long, because they wait for each other. processor_ms is the
-// time of processors in a step, of all threads of all ranks (rank 0's median, times the ranks): on
-// a machine with other work it is the steadier measure. The peer that the same steps are measured
-// with is tests/peers/torch_gpt.py.
+// The rows of a step are the size's or --rows, on all ranks together. step_ms is rank 0's median;
+// the other ranks take as long, because they wait for each other. processor_ms is the time of
+// processors in a step, of all threads of all ranks (rank 0's median, times the ranks): on a machine
+// with other work it is the steadier measure. The peer that the same steps are measured with is
+// tests/peers/torch_gpt.py.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -56,6 +56,7 @@ ABSL_FLAG(std::string, size, "nano", "nano, mini or small.");
 ABSL_FLAG(std::string, strategy, "ddp",
           "single, ddp, dp, fsdp, fsdp_grad_op or fsdp_offload (units: blocks).");
 ABSL_FLAG(int, ranks, 0, "Ranks, devices of dp. 0: 2, or 1 for single.");
+ABSL_FLAG(int64_t, rows, 0, "Rows of a step, of all ranks. 0: 12 of nano, 8 of mini, 2 of small.");
 ABSL_FLAG(int, threads, 0, "Threads of all ranks or devices together. 0: all processors.");
 ABSL_FLAG(int, steps, 15, "Steps measured, after three that are not counted.");
 ABSL_FLAG(bool, gradient_as_bucket_view, false, "ddp: gradients are the buckets' memory.");
@@ -70,20 +71,22 @@ struct Settings {
   std::string size;
   std::string strategy;
   int ranks = 0;
+  int64_t rows = 0;
   int threads = 0;  // of each rank, or of the one process of dp
   int steps = 0;
   bool gradient_as_bucket_view = false;
   std::string amp;
 
   bool has_processes() const { return strategy != "dp"; }
-  int64_t rows() const { return size == "nano" ? 12 : size == "mini" ? 8 : 2; }
-  int64_t rows_per_process() const { return has_processes() ? rows() / ranks : rows(); }
+  int64_t rows_per_process() const { return has_processes() ? rows / ranks : rows; }
 };
 
 void Require(bool holds, absl::string_view flag, const absl::AlphaNum& value,
              absl::string_view remedy) {
   if (!holds) throw InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", remedy));
 }
+
+int64_t RowsOf(absl::string_view size) { return size == "nano" ? 12 : size == "mini" ? 8 : 2; }
 
 Settings SettingsFromFlags() {
   Settings settings;
@@ -100,8 +103,11 @@ Settings SettingsFromFlags() {
   Require(settings.ranks >= 0 && settings.ranks <= 8, "ranks", settings.ranks, "give 1 to 8");
   if (settings.ranks == 0) settings.ranks = single ? 1 : 2;
   Require(!single || settings.ranks == 1, "ranks", settings.ranks, "is 1 with --strategy=single");
-  Require(settings.rows() % settings.ranks == 0, "ranks", settings.ranks,
-          absl::StrCat("does not divide the ", settings.rows(), " rows of ", settings.size));
+  settings.rows = absl::GetFlag(FLAGS_rows);
+  Require(settings.rows >= 0, "rows", settings.rows, "give 1 or more, or 0 for the size's");
+  if (settings.rows == 0) settings.rows = RowsOf(settings.size);
+  Require(settings.rows % settings.ranks == 0, "ranks", settings.ranks,
+          absl::StrCat("does not divide the ", settings.rows, " rows of a step"));
   const int threads = absl::GetFlag(FLAGS_threads);
   Require(threads >= 0, "threads", threads, "give 1 or more, or 0 for all processors");
   const int all = threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency());
@@ -123,7 +129,7 @@ Settings SettingsFromFlags() {
 // For spawned ranks.
 std::string Serialize(const Settings& settings) {
   return absl::StrCat(settings.size, ",", settings.strategy, ",", settings.ranks, ",",
-                      settings.threads, ",", settings.steps, ",",
+                      settings.rows, ",", settings.threads, ",", settings.steps, ",",
                       int{settings.gradient_as_bucket_view}, ",", settings.amp);
 }
 
@@ -132,10 +138,11 @@ Settings Deserialize(absl::string_view text) {
   return {.size = parts.at(0),
           .strategy = parts.at(1),
           .ranks = std::stoi(parts.at(2)),
-          .threads = std::stoi(parts.at(3)),
-          .steps = std::stoi(parts.at(4)),
-          .gradient_as_bucket_view = parts.at(5) == "1",
-          .amp = parts.at(6)};
+          .rows = std::stoll(parts.at(3)),
+          .threads = std::stoi(parts.at(4)),
+          .steps = std::stoi(parts.at(5)),
+          .gradient_as_bucket_view = parts.at(6) == "1",
+          .amp = parts.at(7)};
 }
 
 // The mean loss over the rows of (ids, targets), under a strategy that the function keeps alive.
@@ -227,11 +234,13 @@ void Measure(const Settings& settings, const std::shared_ptr<comm::Communicator>
   }
   if (world->rank() != 0) return;
   const double median = Median(seconds);
-  const double tokens = static_cast<double>(settings.rows() * config.block);
+  const double tokens = static_cast<double>(settings.rows * config.block);
   std::printf(
-      "size=%s strategy=%s ranks=%d threads=%d amp=%s step_ms=%.2f tokens_per_second=%.0f "
+      "size=%s strategy=%s ranks=%d rows=%lld threads=%d amp=%s step_ms=%.2f "
+      "tokens_per_second=%.0f "
       "processor_ms=%.2f peak_bytes=%lld loss=%.3f\n",
-      settings.size.c_str(), settings.strategy.c_str(), settings.ranks, settings.threads,
+      settings.size.c_str(), settings.strategy.c_str(), settings.ranks,
+      static_cast<long long>(settings.rows), settings.threads,
       settings.amp.empty() ? "none" : settings.amp.c_str(), median * 1e3, tokens / median,
       Median(processor_seconds) * 1e3 * world->size(),
       static_cast<long long>(GetMemoryStats(Cpu()).peak_bytes), loss.Item<double>());
@@ -250,7 +259,7 @@ int Main(int argc, char** argv) {
         "  --size=nano|mini|small  --ranks=N (devices of dp)\n"
         "  --strategy=single|ddp|dp|fsdp|fsdp_grad_op|fsdp_offload\n"
         "  --threads=N (of all ranks together; 0: all processors)  --steps=N\n"
-        "  --gradient_as_bucket_view (of ddp)\n"
+        "  --rows=N (of a step)  --gradient_as_bucket_view (of ddp)\n"
         "  --amp=bf16|fp16|pure_bf16|pure_fp16 (without a scaler: for time only)\n");
     return 0;
   }

@@ -152,6 +152,14 @@ TEST(TrainingStateTest, ForeignAndMissingFilesAreNamed) {
     EXPECT_EQ(ErrorOf([&] { LoadTrainingState(path); }).code(), absl::StatusCode::kDataLoss)
         << json;
   }
+  for (const char* ranks : {"-1", "1.5", "\"2\"", "65537", "18446744073709551615"}) {
+    std::ofstream(path + "/state.json") << "{\"format\":\"lockstep training state "
+                                           "1\",\"step\":1,\"values\":{},\"files\":{},\"ranks\":"
+                                        << ranks << "}";
+    EXPECT_NE(MessageOf([&] { LoadTrainingState(path); }).find("a number of ranks that cannot be"),
+              std::string::npos)
+        << ranks;
+  }
   fs::remove(SaveTrainingState(root, StateOf(2)) + "/optimizer.safetensors");
   EXPECT_EQ(ErrorOf([&] { LoadTrainingState(root + "/step-00000002"); }).code(),
             absl::StatusCode::kDataLoss);

@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the time of a step went, as the reduction of gradients sees it. Always on: two readings of
-// the clock a bucket.
+// Where the time of a step went, as the reduction of gradients sees it. Always on: a note for each
+// gradient and two readings of the clock for each bucket, some microseconds a step.
 //
 //   const ReductionStatistics statistics = ddp.statistics();
 //   LOG(INFO) << statistics.ToString();
