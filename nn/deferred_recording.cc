@@ -71,6 +71,14 @@ void Recording::OnValues(const Tensor& made, const Tensor& values) {
 }
 
 void Recording::OnOp(const OpCall& op_call, TensorSpan outputs) {
+  std::vector<RefPtr<MetaOrigin>> strangers;
+  RecordOp(op_call, outputs, strangers);
+  // Without this recording's lock: theirs have their own.
+  for (const RefPtr<MetaOrigin>& stranger : strangers) stranger->OnUnrecordedWrite();
+}
+
+void Recording::RecordOp(const OpCall& op_call, TensorSpan outputs,
+                         std::vector<RefPtr<MetaOrigin>>& strangers) {
   std::lock_guard<std::mutex> lock(mutex_);
   const int number = static_cast<int>(calls_.size());
   Call call{op_call.op,
@@ -81,7 +89,7 @@ void Recording::OnOp(const OpCall& op_call, TensorSpan outputs) {
             CurrentThreadState().category,
             {}};
   for (const Tensor& input : op_call.inputs) call.inputs.push_back(OperandOf(input));
-  NoteWrites(op_call, number, call);
+  NoteWrites(op_call, number, call, strangers);
   if (!op_call.in_place) {
     for (const Tensor& output : outputs) {
       const int memory = AddMemory(output);
@@ -92,7 +100,8 @@ void Recording::OnOp(const OpCall& op_call, TensorSpan outputs) {
   calls_.push_back(std::move(call));
 }
 
-void Recording::NoteWrites(const OpCall& op_call, int number, Call& call) {
+void Recording::NoteWrites(const OpCall& op_call, int number, Call& call,
+                           std::vector<RefPtr<MetaOrigin>>& strangers) {
   const OpInfo& info = GetOpInfo(op_call.op);
   for (size_t i = 0; i < op_call.inputs.size(); ++i) {
     if (!op_call.inputs[i].defined() || !WritesInput(info, op_call, i)) continue;
@@ -102,7 +111,7 @@ void Recording::NoteWrites(const OpCall& op_call, int number, Call& call) {
       if (blind) call.blind = static_cast<int>(i);
       memories_[memory].writers.push_back({number, blind && CoversMemory(call.inputs[i])});
     } else if (const auto& origin = op_call.inputs[i].impl().meta_origin) {
-      origin->OnUnrecordedWrite();  // of another recording, whose lock is its own
+      strangers.push_back(origin);
     }
   }
 }
@@ -225,11 +234,8 @@ class Replayer {
       for (const int memory : MemoriesOf(number)) last_use_[memory] = number;
     }
     last_use_[target_] = std::numeric_limits<int>::max();
-    absl::flat_hash_set<int> used;
-    for (const int number : plan_.calls) {
-      PlanTakeover(number, used);
-      for (const int memory : MemoriesOf(number)) used.insert(memory);
-    }
+    // Backwards, so that what becomes a temporary's successor knows its own.
+    for (size_t i = plan_.calls.size(); i-- > 0;) PlanTakeover(plan_.calls[i]);
   }
 
   Tensor Run() {
@@ -260,12 +266,11 @@ class Replayer {
 
   // Initialisers fill a temporary and copy it whole into the parameter: the temporary is made as
   // the parameter instead, so that there are not both at a time.
-  void PlanTakeover(int number, const absl::flat_hash_set<int>& used) {
+  void PlanTakeover(int number) {
     const Recording::Call& call = recording_.calls_[number];
     if (call.op != OpId::kCopyInto || call.blind != 0) return;
     const Recording::Operand &to = call.inputs[0], &from = call.inputs[1];
     if (from.memory < 0 || last_use_.at(from.memory) != number || from.memory == target_) return;
-    if (used.contains(to.memory)) return;
     const Recording::Memory& to_memory = recording_.memories_[to.memory];
     const Recording::Memory& from_memory = recording_.memories_[from.memory];
     const auto is_whole = [](const Recording::Operand& operand, const Recording::Memory& memory) {
@@ -277,7 +282,7 @@ class Replayer {
       return;
     }
     takeovers_.insert(number);
-    made_as_[from.memory] = to_memory.category;
+    made_as_[from.memory] = CategoryOf(to.memory);
   }
 
   MemoryCategory CategoryOf(int memory) const {

@@ -79,10 +79,15 @@ class Recording : public MetaRecorder, public std::enable_shared_from_this<Recor
   };
   friend class Replayer;
 
+  // `strangers` gets the origins of tensors of other recordings that the call writes.
+  void RecordOp(const OpCall& op_call, TensorSpan outputs,
+                std::vector<RefPtr<MetaOrigin>>& strangers);
+
   // All below: REQUIRES mutex_ held.
   int AddMemory(const Tensor& made);
   Operand OperandOf(const Tensor& input) const;
-  void NoteWrites(const OpCall& op_call, int number, Call& call);
+  void NoteWrites(const OpCall& op_call, int number, Call& call,
+                  std::vector<RefPtr<MetaOrigin>>& strangers);
   static bool IsBlind(const Call& call, size_t index);
   bool CoversMemory(const Operand& operand) const;
   // Adds the calls that leave `memory` as it is before call `before`. Whether there are any.
