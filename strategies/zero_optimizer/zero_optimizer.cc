@@ -31,11 +31,6 @@ void Require(bool condition, const Parts&... parts) {
   if (!condition) throw InvalidArgumentError(absl::StrCat("ZeroOptimizer: ", parts...));
 }
 
-// Elements of `range` of a tensor in row-major order; a view where the tensor is contiguous.
-Tensor FlatRange(const Tensor& tensor, const ElementRange& range) {
-  return Slice(Reshape(tensor, {-1}), 0, range.begin, range.end);
-}
-
 bool HasGradient(const Tensor& parameter) { return autograd::Grad(parameter).defined(); }
 
 }  // namespace
@@ -198,6 +193,10 @@ void ZeroOptimizer::StepOnly(TensorSpan) {
       "bucket; use Step() after backward");
 }
 
+Tensor ZeroOptimizer::FlatRange(const Tensor& tensor, const ElementRange& range) {
+  return Slice(Reshape(tensor, {-1}), 0, range.begin, range.end);
+}
+
 ElementRange ZeroOptimizer::RangeOn(size_t parameter, int rank) const {
   const Place& place = places_[parameter];
   return PieceOf(plan_[place.bucket], place.offset, ParameterAt(parameter).numel(), rank);
@@ -274,12 +273,12 @@ void ZeroOptimizer::Step() {
 
 void ZeroOptimizer::StepPieces() {
   // The gradients are DDP's: pieces have them during the step only.
-  struct Detach {
+  struct DropGradients {
     const std::vector<Place>& places;
-    ~Detach() {
+    ~DropGradients() {
       for (const Place& place : places) autograd::SetGrad(place.piece, {});
     }
-  } detach{places_};
+  } drop{places_};
   for (size_t i = 0; i < places_.size(); ++i) {
     const Tensor gradient = autograd::Grad(ParameterAt(i));
     if (!gradient.defined()) continue;

@@ -54,8 +54,8 @@ struct ZeroOptimizerOptions {
   int64_t bucket_bytes = int64_t{25} << 20;
 };
 
-// Used by the thread that trains, on every rank alike. It must outlive nothing: parameters stay in
-// their buckets, and gathers under way end by themselves.
+// Used by the thread that trains, on every rank alike. May be destroyed at any time: parameters
+// stay in their buckets, and gathers under way end by themselves.
 class ZeroOptimizer final : public optim::Optimizer {
  public:
   // Makes the optimizer of this rank's pieces. A piece has one dimension and the name of its
@@ -130,6 +130,8 @@ class ZeroOptimizer final : public optim::Optimizer {
   bool AgreeOnGradients() const;
   void StepPieces();
   void Gather(size_t bucket);
+  // Elements of a tensor in row-major order; a view where it is contiguous.
+  static Tensor FlatRange(const Tensor& tensor, const ElementRange& range);
   ElementRange RangeOn(size_t parameter, int rank) const;
   const std::string& NameOf(size_t parameter) const { return parameters()[parameter].first; }
   const Tensor& ParameterAt(size_t parameter) const { return parameters()[parameter].second; }
