@@ -31,6 +31,11 @@ void Require(bool condition, const Parts&... parts) {
   if (!condition) throw InvalidArgumentError(absl::StrCat("ZeroOptimizer: ", parts...));
 }
 
+Error InContext(const Error& error, const std::string& parameters) {
+  return error.WithContext(
+      absl::StrCat("ZeroOptimizer: the parameters ", parameters, " could not be gathered"));
+}
+
 bool HasGradient(const Tensor& parameter) { return autograd::Grad(parameter).defined(); }
 
 }  // namespace
@@ -261,14 +266,7 @@ void ZeroOptimizer::Step() {
   CheckPlaces();
   if (!AgreeOnGradients()) return;
   StepPieces();
-  if (group_->size() == 1) return;
-  for (size_t b = 0; b < plan_.size(); ++b) {
-    const std::vector<size_t>& members = plan_[b].parameters;
-    if (std::any_of(members.begin(), members.end(),
-                    [this](size_t i) { return HasGradient(ParameterAt(i)); })) {
-      Gather(b);
-    }
-  }
+  if (group_->size() > 1) GatherBuckets();
 }
 
 void ZeroOptimizer::StepPieces() {
@@ -287,17 +285,36 @@ void ZeroOptimizer::StepPieces() {
   inner_->Step();
 }
 
-void ZeroOptimizer::Gather(size_t b) {
-  const Bucket& bucket = buckets_[b];
-  const comm::Work work = group_->AllGather(bucket.mine, bucket.whole);
+void ZeroOptimizer::GatherBuckets() {
+  // What completes a work must not wait for memory that is pending until then. shm's collectives go
+  // to the memory itself; gloo's use ops and groups of their own, which wait for it.
+  const bool waits_where_used = group_->backend() == "shm";
+  std::vector<std::pair<const Bucket*, comm::Work>> works;
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    const std::vector<size_t>& members = plan_[b].parameters;
+    if (std::none_of(members.begin(), members.end(),
+                     [this](size_t i) { return HasGradient(ParameterAt(i)); })) {
+      continue;
+    }
+    const Bucket& bucket = buckets_[b];
+    works.emplace_back(&bucket, group_->AllGather(bucket.mine, bucket.whole));
+    if (waits_where_used) WaitWhereUsed(bucket, works.back().second);
+  }
+  if (waits_where_used) return;
+  for (const auto& [bucket, work] : works) {
+    try {
+      work.Wait();
+    } catch (const Error& error) {
+      throw InContext(error, bucket->text);
+    }
+  }
+}
+
+void ZeroOptimizer::WaitWhereUsed(const Bucket& bucket, const comm::Work& work) const {
   Event gathered = Event::MakePending();
   work.OnComplete([gathered, text = bucket.text](const Error* error) mutable {
-    if (error == nullptr) {
-      gathered.Complete();
-    } else {
-      gathered.Complete(std::make_exception_ptr(error->WithContext(
-          absl::StrCat("ZeroOptimizer: the parameters ", text, " could not be gathered"))));
-    }
+    gathered.Complete(error == nullptr ? nullptr
+                                       : std::make_exception_ptr(InContext(*error, text)));
   });
   bucket.whole.storage()->SetPending(gathered);
 }
