@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/amp/autocast.h"
 #include "lockstep/amp/scaler/grad_scaler.h"
 #include "lockstep/amp/training/training_step.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
 #include "lockstep/nn/optim/adagrad.h"
 #include "lockstep/nn/optim/adam.h"
 #include "lockstep/nn/optim/adamw.h"
@@ -158,6 +161,21 @@ Trained TrainOn(int ranks, const TrainSettings& settings, const Trained& start) 
     EXPECT_EQ(outcomes[rank].code, absl::StatusCode::kOk) << outcomes[rank].message;
     ExpectSame(all[rank].model, all[0].model);
   }
+  return all[0];
+}
+
+Trained TrainOverGloo(int ranks, bool flat, const TrainSettings& settings) {
+  std::vector<Trained> all(static_cast<size_t>(ranks));
+  comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
+    comm::ProcessGroupOptions options = context.group_options();
+    options.backend = "gloo";
+    options.bind_address = "127.0.0.1";
+    options.host_grouping = flat ? comm::HostGrouping::kFlat : comm::HostGrouping::kAutomatic;
+    options.timeout = absl::Seconds(30);
+    all[static_cast<size_t>(context.rank)] =
+        Train(context.rank, comm::InitProcessGroup(options), settings);
+  }).ThrowIfFailed();
+  for (const Trained& trained : all) ExpectSame(trained.model, all[0].model);
   return all[0];
 }
 

@@ -65,6 +65,8 @@ Trained Train(int rank, std::shared_ptr<comm::Communicator> world, const TrainSe
 // The trained numbers of ranks as threads; fails the test where a rank throws or has other
 // parameters than rank 0.
 Trained TrainOn(int ranks, const TrainSettings& settings, const Trained& start = {});
+// The same over gloo, flat (every rank as on a host of its own) or as ranks of one host.
+Trained TrainOverGloo(int ranks, bool flat, const TrainSettings& settings);
 
 // Names, kinds and every bit.
 void ExpectSame(const NamedTensors& a, const NamedTensors& b);

@@ -31,9 +31,9 @@ void Require(bool condition, const Parts&... parts) {
   if (!condition) throw InvalidArgumentError(absl::StrCat("ZeroOptimizer: ", parts...));
 }
 
-// Elements of `range` of a tensor in row-major order; a view where the tensor is contiguous.
-Tensor FlatRange(const Tensor& tensor, const ElementRange& range) {
-  return Slice(Reshape(tensor, {-1}), 0, range.begin, range.end);
+Error InContext(const Error& error, const std::string& parameters) {
+  return error.WithContext(
+      absl::StrCat("ZeroOptimizer: the parameters ", parameters, " could not be gathered"));
 }
 
 bool HasGradient(const Tensor& parameter) { return autograd::Grad(parameter).defined(); }
@@ -198,6 +198,10 @@ void ZeroOptimizer::StepOnly(TensorSpan) {
       "bucket; use Step() after backward");
 }
 
+Tensor ZeroOptimizer::FlatRange(const Tensor& tensor, const ElementRange& range) {
+  return Slice(Reshape(tensor, {-1}), 0, range.begin, range.end);
+}
+
 ElementRange ZeroOptimizer::RangeOn(size_t parameter, int rank) const {
   const Place& place = places_[parameter];
   return PieceOf(plan_[place.bucket], place.offset, ParameterAt(parameter).numel(), rank);
@@ -262,24 +266,17 @@ void ZeroOptimizer::Step() {
   CheckPlaces();
   if (!AgreeOnGradients()) return;
   StepPieces();
-  if (group_->size() == 1) return;
-  for (size_t b = 0; b < plan_.size(); ++b) {
-    const std::vector<size_t>& members = plan_[b].parameters;
-    if (std::any_of(members.begin(), members.end(),
-                    [this](size_t i) { return HasGradient(ParameterAt(i)); })) {
-      Gather(b);
-    }
-  }
+  if (group_->size() > 1) GatherBuckets();
 }
 
 void ZeroOptimizer::StepPieces() {
   // The gradients are DDP's: pieces have them during the step only.
-  struct Detach {
+  struct DropGradients {
     const std::vector<Place>& places;
-    ~Detach() {
+    ~DropGradients() {
       for (const Place& place : places) autograd::SetGrad(place.piece, {});
     }
-  } detach{places_};
+  } drop{places_};
   for (size_t i = 0; i < places_.size(); ++i) {
     const Tensor gradient = autograd::Grad(ParameterAt(i));
     if (!gradient.defined()) continue;
@@ -288,17 +285,36 @@ void ZeroOptimizer::StepPieces() {
   inner_->Step();
 }
 
-void ZeroOptimizer::Gather(size_t b) {
-  const Bucket& bucket = buckets_[b];
-  const comm::Work work = group_->AllGather(bucket.mine, bucket.whole);
+void ZeroOptimizer::GatherBuckets() {
+  // What completes a work must not wait for memory that is pending until then. shm's collectives go
+  // to the memory itself; gloo's use ops and groups of their own, which wait for it.
+  const bool waits_where_used = group_->backend() == "shm";
+  std::vector<std::pair<const Bucket*, comm::Work>> works;
+  for (size_t b = 0; b < plan_.size(); ++b) {
+    const std::vector<size_t>& members = plan_[b].parameters;
+    if (std::none_of(members.begin(), members.end(),
+                     [this](size_t i) { return HasGradient(ParameterAt(i)); })) {
+      continue;
+    }
+    const Bucket& bucket = buckets_[b];
+    works.emplace_back(&bucket, group_->AllGather(bucket.mine, bucket.whole));
+    if (waits_where_used) WaitWhereUsed(bucket, works.back().second);
+  }
+  if (waits_where_used) return;
+  for (const auto& [bucket, work] : works) {
+    try {
+      work.Wait();
+    } catch (const Error& error) {
+      throw InContext(error, bucket->text);
+    }
+  }
+}
+
+void ZeroOptimizer::WaitWhereUsed(const Bucket& bucket, const comm::Work& work) const {
   Event gathered = Event::MakePending();
   work.OnComplete([gathered, text = bucket.text](const Error* error) mutable {
-    if (error == nullptr) {
-      gathered.Complete();
-    } else {
-      gathered.Complete(std::make_exception_ptr(error->WithContext(
-          absl::StrCat("ZeroOptimizer: the parameters ", text, " could not be gathered"))));
-    }
+    gathered.Complete(error == nullptr ? nullptr
+                                       : std::make_exception_ptr(InContext(*error, text)));
   });
   bucket.whole.storage()->SetPending(gathered);
 }

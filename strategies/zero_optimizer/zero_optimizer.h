@@ -12,7 +12,7 @@
 //   for (...) {
 //     optimizer->ZeroGrad();
 //     autograd::Backward(model->Loss(ids, targets));
-//     optimizer->Step();        // returns while parameters still travel
+//     optimizer->Step();        // over shm returns while parameters still travel
 //   }
 //   optim::OptimizerState state = optimizer->ConsolidateState();   // on rank 0, as unsharded
 //
@@ -22,10 +22,10 @@
 // Parameters move into buckets, of about 25 MiB each, in memory that the ranks share; a bucket is
 // cut into N equal parts, and a rank's state is that of its part. After a step each bucket is one
 // AllGather in place, in the order in which the module registers its parameters, which is roughly
-// the one in which the next forward pass needs them. It is not waited for: the first op that takes
-// a parameter of the bucket does, and throws the group's error if the gather has failed. Parameters
-// keep their identity, so that DDP, hooks, ties, clipping, a GradScaler and state dictionaries see
-// what they saw before.
+// the one in which the next forward pass needs them. Over shm it is not waited for: the first op
+// that takes a parameter of the bucket does, and throws the group's error if the gather has failed.
+// (Over other backends Step() waits for all of them.) Parameters keep their identity, so that DDP,
+// hooks, ties, clipping, a GradScaler and state dictionaries see what they saw before.
 //
 // Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 // Models".
@@ -42,6 +42,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/work.h"
 #include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/zero_optimizer/partition.h"
@@ -54,8 +55,8 @@ struct ZeroOptimizerOptions {
   int64_t bucket_bytes = int64_t{25} << 20;
 };
 
-// Used by the thread that trains, on every rank alike. It must outlive nothing: parameters stay in
-// their buckets, and gathers under way end by themselves.
+// Used by the thread that trains, on every rank alike. May be destroyed at any time: parameters
+// stay in their buckets, and gathers under way end by themselves.
 class ZeroOptimizer final : public optim::Optimizer {
  public:
   // Makes the optimizer of this rank's pieces. A piece has one dimension and the name of its
@@ -129,7 +130,10 @@ class ZeroOptimizer final : public optim::Optimizer {
   void CheckPlaces() const;
   bool AgreeOnGradients() const;
   void StepPieces();
-  void Gather(size_t bucket);
+  void GatherBuckets();
+  void WaitWhereUsed(const Bucket& bucket, const comm::Work& work) const;
+  // Elements of a tensor in row-major order; a view where it is contiguous.
+  static Tensor FlatRange(const Tensor& tensor, const ElementRange& range);
   ElementRange RangeOn(size_t parameter, int rank) const;
   const std::string& NameOf(size_t parameter) const { return parameters()[parameter].first; }
   const Tensor& ParameterAt(size_t parameter) const { return parameters()[parameter].second; }

@@ -69,6 +69,16 @@ TEST(ZeroOptimizerTest, GivesTheSameBitsWithEveryWayOfMakingGradients) {
   }
 }
 
+TEST(ZeroOptimizerTest, GlooGivesTheSameBitsToo) {
+  for (const bool flat : {false, true}) {
+    TrainSettings settings;
+    settings.ddp.gradient_as_bucket_view = true;
+    const Trained unsharded = testing_util::TrainOverGloo(3, flat, settings);
+    settings.zero = true;
+    ExpectSame(testing_util::TrainOverGloo(3, flat, settings), unsharded);
+  }
+}
+
 TEST(ZeroOptimizerTest, WholeStateMovesBetweenAnyNumbersOfRanks) {
   const Trained two = TrainOn(2, {.zero = true, .optimizer = "adam", .rare = false});
   EXPECT_TRUE(two.state.tensors.Contains("w1.max_exp_avg_sq"));

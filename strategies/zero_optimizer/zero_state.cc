@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The state of a ZeroOptimizer: from pieces to whole tensors and back.
-#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,14 +17,6 @@
 #include "lockstep/tensor/ops/views.h"
 
 namespace lockstep::strategies {
-namespace {
-
-Tensor FlatRange(const Tensor& tensor, const ElementRange& range) {
-  return Slice(Reshape(tensor, {-1}), 0, range.begin, range.end);
-}
-
-}  // namespace
-
 std::optional<size_t> ZeroOptimizer::ParameterOf(const std::string& state_name) const {
   const auto found = index_.find(state_name.substr(0, state_name.rfind('.')));
   return found == index_.end() ? std::nullopt : std::optional<size_t>(found->second);
