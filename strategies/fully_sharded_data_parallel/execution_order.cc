@@ -29,6 +29,14 @@ void ExecutionOrder::EndForward() {
   if (records_) recorded_ = current_;
 }
 
+std::vector<size_t> ExecutionOrder::Backward() const {
+  std::vector<size_t> units;
+  for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
+    if (std::find(units.begin(), units.end(), *it) == units.end()) units.push_back(*it);
+  }
+  return units;
+}
+
 std::optional<size_t> ExecutionOrder::NextInBackward(size_t unit) const {
   // The last use is differentiated first; what has been used before it comes next.
   const auto last = std::find(done_.rbegin(), done_.rend(), unit);

@@ -22,13 +22,15 @@ class ExecutionOrder {
   // Unit `unit` is used now. Returns the one to gather ahead, if the order so far is that of
   // before.
   std::optional<size_t> OnForward(size_t unit);
-  // This use of `unit` is over: inner units before those around them.
+  // This use of `unit`, which backward will come to, is over: inner units before those around them.
   void OnForwardDone(size_t unit);
   // The root's forward pass is over.
   void EndForward();
 
   // Unit `unit` is differentiated now; returns the one that comes next.
   std::optional<size_t> NextInBackward(size_t unit) const;
+  // All units whose use is over, as backward comes to them: each once, at its last use.
+  std::vector<size_t> Backward() const;
 
   // The units of the last whole training iteration, one entry for each use.
   const std::vector<size_t>& recorded() const { return recorded_; }

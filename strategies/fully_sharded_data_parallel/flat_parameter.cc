@@ -106,11 +106,16 @@ void FlatParameter::Rethrow(const Error& error, const char* doing) const {
       "; ranks that use units in different orders have different tags)"));
 }
 
-Tensor FlatParameter::GatherSource() {
-  if (groups_.reshard && secondary_.defined()) return secondary_;
+Tensor FlatParameter::ShardToGather() const {
   Tensor source = shard_;
   if (source.dtype() != options_.param_dtype) source = To(source, options_.param_dtype);
   return To(source, options_.compute_device, {.non_blocking = true});
+}
+
+RefPtr<Storage> FlatParameter::CopyOfShard() const {
+  RefPtr<Storage> copy = Storage::Allocate(options_.compute_device, gathered_bytes());
+  CopyInto(FromStorage(copy, {layout_.numel()}, options_.param_dtype), ShardToGather());
+  return copy;
 }
 
 void FlatParameter::StartGather() {
@@ -118,30 +123,40 @@ void FlatParameter::StartGather() {
   const autograd::NoGradScope no_grad;
   const LayerScope no_autocast(DispatchLayer::kAutocast, false);
   const CategoryScope category(MemoryCategory::kCommunication);
-  if (shard_.storage()->version() != gathered_version_) secondary_ = Tensor();
+  if (shard_.storage()->version() != gathered_version_) {
+    secondary_ = Tensor();
+    // Other contents: graphs, and caches of casts, must notice.
+    lent_->BumpVersion();
+  }
   gathered_version_ = shard_.storage()->version();
-  gathering_ = true;
+  if (shard_ranks_ == 1) {
+    memory_ = options_.keeps_full ? full_ : CopyOfShard();
+    gathering_ = true;
+    return;
+  }
+  Tensor output;
+  comm::Communicator* group = groups_.shard.get();
   if (options_.keeps_full) {
     // Through a storage of its own: the contents that graphs know do not change.
     const RefPtr<Storage> alias = Storage::Lent(options_.compute_device, full_->bytes());
     alias->Attach(full_);
     memory_ = full_;
-    if (shard_ranks_ == 1) return;
     source_ = FromStorage(alias, {layout_.shard_numel()}, plan_.dtype, shard_.offset());
-    const Tensor output = FromStorage(alias, {layout_.numel()}, plan_.dtype);
-    gather_ = groups_.shard->AllGather(source_, output, {.tag = options_.tag});
+    output = FromStorage(alias, {layout_.numel()}, plan_.dtype);
   } else {
     memory_ = Storage::Allocate(options_.compute_device, gathered_bytes());
-    const Tensor output = FromStorage(memory_, {layout_.numel()}, options_.param_dtype);
-    const bool from_secondary = groups_.reshard && secondary_.defined();
-    source_ = GatherSource();
-    if (shard_ranks_ == 1) {
-      CopyInto(output, source_);
-      return;
-    }
-    comm::Communicator& group = from_secondary ? *groups_.reshard : *groups_.shard;
-    gather_ = group.AllGather(source_, output, {.tag = options_.tag});
+    output = FromStorage(memory_, {layout_.numel()}, options_.param_dtype);
+    if (secondary_.defined()) group = groups_.reshard.get();
+    source_ = secondary_.defined() ? secondary_ : ShardToGather();
   }
+  try {
+    gather_ = group->AllGather(source_, output, {.tag = options_.tag});
+  } catch (const Error& error) {
+    memory_ = nullptr;
+    source_ = Tensor();
+    Rethrow(error, "gathering the parameters");
+  }
+  gathering_ = true;
   statistics_->CountGather(gathered_bytes());
   gather_.OnComplete([statistics = statistics_, start = MonotonicNanoseconds()](const Error*) {
     statistics->AddGatherNanoseconds(MonotonicNanoseconds() - start);
@@ -201,23 +216,36 @@ void FlatParameter::CheckShowsPiece(size_t i) const {
 
 void FlatParameter::Show() {
   if (shown_) return;
-  for (size_t i = 0; i < whole_.size(); ++i) CheckShowsPiece(i);
-  const std::vector<Tensor>& shows = on_host_.empty() ? whole_ : on_host_;
-  for (size_t i = 0; i < shows.size(); ++i) plan_.parameters[i].second.SetData(shows[i]);
+  ShowThese(whole_);
+}
+
+void FlatParameter::ShowThese(const std::vector<Tensor>& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) CheckShowsPiece(i);
+  for (size_t i = 0; i < tensors.size(); ++i) plan_.parameters[i].second.SetData(tensors[i]);
   shown_ = true;
 }
 
 void FlatParameter::Hide() {
   if (!shown_) return;
   for (size_t i = 0; i < whole_.size(); ++i) plan_.parameters[i].second.SetData(pieces_[i]);
-  on_host_.clear();
+  summoned_.clear();
   shown_ = false;
 }
 
-void FlatParameter::MoveWholeToHost() {
+void FlatParameter::Summon(bool first_only, bool on_host) {
   const autograd::NoGradScope no_grad;
-  on_host_.clear();
-  for (const Tensor& whole : whole_) on_host_.push_back(To(whole, kHost));
+  const CategoryScope category(MemoryCategory::kParameter);
+  Tensor whole = GatherShards(To(shard_, options_.compute_device), first_only);
+  // What is written to it is kept by WriteBack() only.
+  if (shard_ranks_ == 1) whole = Clone(whole);
+  if (!whole.defined() || (first_only && groups_.world->rank() != 0)) return;
+  if (on_host) whole = To(whole, kHost);
+  summoned_.clear();
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    summoned_.push_back(FromStorage(whole.storage(), shapes_[i], whole.dtype(),
+                                    whole.offset() + layout_.offset(i)));
+  }
+  ShowThese(summoned_);
 }
 
 void FlatParameter::CheckUnchanged() const {
@@ -231,9 +259,9 @@ void FlatParameter::WriteBack() {
   const autograd::NoGradScope no_grad;
   for (size_t i = 0; i < whole_.size(); ++i) {
     const FlatLayout::Piece piece = this->piece(i);
-    if (piece.numel() == 0 || full_) continue;  // full_: the shard is a part of what is shown
-    const Tensor part = Slice(Flatten(whole_[i]), 0, piece.begin, piece.end);
-    CopyInto(pieces_[i], To(To(part, plan_.dtype), shard_.device()));
+    if (piece.numel() == 0 || summoned_.empty()) continue;
+    const Tensor part = Slice(Flatten(summoned_[i]), 0, piece.begin, piece.end);
+    CopyInto(pieces_[i], To(part, shard_.device()));
   }
 }
 
@@ -303,8 +331,12 @@ void FlatParameter::StartReduce() {
   }
   reduced_ = Empty({layout_.shard_numel()},
                    {.dtype = options_.reduce_dtype, .device = options_.compute_device});
-  reduce_ = groups_.shard->ReduceScatter(
-      sum_, reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+  try {
+    reduce_ = groups_.shard->ReduceScatter(
+        sum_, reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+  } catch (const Error& error) {
+    Rethrow(error, "reducing the gradients");
+  }
   if (groups_.replicate) {
     // Issued in the order in which the first halves end, which is the same on all ranks.
     replicate_ = std::make_shared<comm::Work>();

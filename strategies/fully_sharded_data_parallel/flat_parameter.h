@@ -12,7 +12,7 @@
 // whole. A rank that has nothing of a parameter sees a tensor of no elements.
 //
 // The gathered memory comes and goes behind one lent Storage (tensor/storage.h) that graphs may
-// keep: contents and version are the same each time.
+// keep: contents and version are the same each time, until this rank's part has been written.
 #ifndef LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FLAT_PARAMETER_H_
 #define LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_FLAT_PARAMETER_H_
 
@@ -89,9 +89,10 @@ class FlatParameter {
   bool shown() const { return shown_; }
   // Throws FailedPrecondition when this rank's part has been written since it was gathered.
   void CheckUnchanged() const;
-  // What Show() shows until Hide(): a copy on the host device. REQUIRES resident().
-  void MoveWholeToHost();
-  // Copies this rank's part of what is shown into the shard (SummonFullParams with writeback).
+  // All ranks: gathers the parameters in the dtype that they are stored in, on the first only with
+  // `first_only`, and shows them until Hide(), on the host device with `on_host`.
+  void Summon(bool first_only, bool on_host);
+  // Copies this rank's part of what Summon() shows into the shard.
   void WriteBack();
 
   // ---- Gradients (trainable ones) ----
@@ -139,8 +140,10 @@ class FlatParameter {
   Tensor PieceView(const Tensor& flat, size_t i) const;
   Tensor SumView(size_t i) const;
   // This rank's part in param_dtype on the compute device.
-  Tensor GatherSource();
+  Tensor ShardToGather() const;
+  RefPtr<Storage> CopyOfShard() const;
   void CheckShowsPiece(size_t i) const;
+  void ShowThese(const std::vector<Tensor>& tensors);
   [[noreturn]] void Rethrow(const Error& error, const char* doing) const;
 
   const FlatPlan plan_;
@@ -153,12 +156,12 @@ class FlatParameter {
   std::vector<Shape> shapes_;
   const FlatLayout layout_;
 
-  Tensor shard_;                 // [shard_numel], dtype
-  RefPtr<Storage> full_;         // keeps_full: the gathered memory, which holds shard_
-  RefPtr<Storage> lent_;         // what the shown parameters are views of
-  std::vector<Tensor> whole_;    // the shown views
-  std::vector<Tensor> pieces_;   // the hidden ones
-  std::vector<Tensor> on_host_;  // shown instead of whole_ where not empty
+  Tensor shard_;                  // [shard_numel], dtype
+  RefPtr<Storage> full_;          // keeps_full: the gathered memory, which holds shard_
+  RefPtr<Storage> lent_;          // what the shown parameters are views of
+  std::vector<Tensor> whole_;     // the shown views
+  std::vector<Tensor> pieces_;    // the hidden ones
+  std::vector<Tensor> summoned_;  // shown instead of whole_
 
   bool gathering_ = false;
   bool resident_ = false;

@@ -49,26 +49,35 @@ FullyShardedDataParallel::SummonFullParameters::SummonFullParameters(FullySharde
         options.rank0_only ? "rank0_only" : "offload_to_cpu", "; give writeback = false"));
   }
   runtime_->CheckIdle("SummonFullParameters");
-  shows_ = !options.rank0_only || fsdp.groups_.world->rank() == 0;
-  for (size_t unit = 0; unit < runtime_->units().size(); ++unit) {
-    runtime_->Unshard(unit);
-    for (const auto& flat : runtime_->units()[unit].flats) {
-      if (options.offload_to_cpu && shows_) flat->MoveWholeToHost();
+  using Summoned = ShardingRuntime::Summoned;
+  runtime_->SetSummoned(options.rank0_only || options.offload_to_cpu ? Summoned::kElsewhere
+                                                                     : Summoned::kShown);
+  try {
+    for (const auto& unit : runtime_->units()) {
+      for (const auto& flat : unit.flats) {
+        flat->Summon(options.rank0_only, options.offload_to_cpu);
+      }
     }
-    if (!shows_ || options.offload_to_cpu) runtime_->Reshard(unit);
-    if (!shows_) continue;
-    for (const auto& flat : runtime_->units()[unit].flats) flat->Show();
+  } catch (...) {
+    Leave();
+    throw;
   }
 }
 
 FullyShardedDataParallel::SummonFullParameters::~SummonFullParameters() {
-  for (size_t unit = 0; unit < runtime_->units().size(); ++unit) {
-    for (const auto& flat : runtime_->units()[unit].flats) {
-      if (options_.writeback) flat->WriteBack();
-      flat->Hide();
+  if (options_.writeback) {
+    for (const auto& unit : runtime_->units()) {
+      for (const auto& flat : unit.flats) flat->WriteBack();
     }
-    runtime_->Reshard(unit);
   }
+  Leave();
+}
+
+void FullyShardedDataParallel::SummonFullParameters::Leave() {
+  for (const auto& unit : runtime_->units()) {
+    for (const auto& flat : unit.flats) flat->Hide();
+  }
+  runtime_->SetSummoned(ShardingRuntime::Summoned::kNo);
 }
 
 // ---- Visits ----

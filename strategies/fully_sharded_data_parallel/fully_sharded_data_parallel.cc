@@ -48,6 +48,12 @@ void CheckOptions(const Options& options) {
     throw InvalidArgumentError(absl::StrCat(kName, ": max_gathers_in_flight is ",
                                             options.max_gathers_in_flight, "; give at least 1"));
   }
+  if (options.compute_device &&
+      (*options.compute_device == kMeta || *options.compute_device == kHost)) {
+    throw InvalidArgumentError(
+        absl::StrCat(kName, ": compute_device is ", ToString(*options.compute_device),
+                     ", where nothing is computed; give a cpu or cuda device"));
+  }
   const double factor = options.gradient_divide_factor.value_or(1);
   if (!(factor > 0) || !std::isfinite(factor)) {
     throw InvalidArgumentError(
@@ -139,14 +145,29 @@ FullyShardedDataParallel::FullyShardedDataParallel(std::shared_ptr<nn::Module> m
 
 FullyShardedDataParallel::~FullyShardedDataParallel() = default;
 
+namespace {
+
+void VerifyRanksAgree(const NamedTensors& tensors, comm::Communicator& world) {
+  try {
+    VerifySameTensors(kName, tensors, world);
+  } catch (const Error& error) {
+    if (error.code() != absl::StatusCode::kInvalidArgument) throw;
+    throw InvalidArgumentError(absl::StrCat(
+        error.message(), ", and shard it once: parameters that are sharded already differ"));
+  }
+}
+
+}  // namespace
+
 void FullyShardedDataParallel::Shard(const Options& options) {
   comm::Communicator& world = *groups_.world;
   NamedTensors all = module_->NamedParameters();
   all.InsertAll(module_->NamedBuffers());
   // Before checks of this rank alone: ranks that agree fail those together.
-  if (options.sync_module_states) VerifySameTensors(kName, all, world);
+  if (options.sync_module_states) VerifyRanksAgree(all, world);
   std::vector<UnitPlan> plans = PlanUnits(*module_, options);
-  NamedTensors whole;  // what is not sharded
+  ShardingRuntime::CheckUnclaimed(plans);  // before anything changes
+  NamedTensors whole;                      // what is not sharded
   whole.InsertAll(module_->NamedBuffers());
   absl::flat_hash_set<const TensorImpl*> sharded;
   for (const UnitPlan& plan : plans) {
@@ -256,7 +277,8 @@ Tensor FullyShardedDataParallel::ClipGradNorm(double max_norm,
   const auto norm_of = [&](const std::vector<Tensor>& tensors) {
     return tensors.empty() ? 0.0 : GlobalNorm(tensors, options.kind).Item<double>();
   };
-  const auto add = [&](double a, double b) { return two ? a + b * b : std::max(a, b); };
+  // A NaN stays one.
+  const auto add = [&](double a, double b) { return two ? a + b * b : (a > b ? a : b); };
   const auto collect = [&](const Tensor& parameter) {
     const Tensor gradient = autograd::Grad(parameter);
     if (gradient.defined()) gradients[ToString(gradient.device())].push_back(gradient);

@@ -106,9 +106,12 @@ class FullyShardedDataParallel {
     bool rank0_only = false;      // others see their parts; not with writeback
     bool offload_to_cpu = false;  // on the host device; not with writeback
   };
-  // Scope in which the parameters have the module's shapes and all values. Outside of forward and
-  // backward; every rank enters and leaves it. Optimizers do not step inside. Throws
-  // FailedPrecondition, InvalidArgument for options that exclude each other.
+  // Scope in which the parameters have the module's shapes and all values, in the dtypes that they
+  // are stored in. Outside of forward and backward, and not inside another; every rank enters and
+  // leaves it. Inside, the module can be called (to generate text, without gathering each time; not
+  // with rank0_only or offload_to_cpu), and computes as an unsharded one, without mixed_precision;
+  // Backward() and Step() are for outside. Throws FailedPrecondition, InvalidArgument for options
+  // that exclude each other.
   class SummonFullParameters {
    public:
     explicit SummonFullParameters(FullyShardedDataParallel& fsdp);
@@ -118,9 +121,10 @@ class FullyShardedDataParallel {
     SummonFullParameters& operator=(const SummonFullParameters&) = delete;
 
    private:
+    void Leave();
+
     std::shared_ptr<ShardingRuntime> runtime_;
     SummonOptions options_;
-    bool shows_ = false;
   };
 
   // Calls `visit` with each sharded parameter's name and all its elements, in the dtype it is

@@ -32,6 +32,11 @@ class ShardingRuntime::FailureGuard {
 };
 
 void ShardingRuntime::BeginBackward() {
+  if (summoned_ != Summoned::kNo) {
+    throw FailedPreconditionError(
+        "FullyShardedDataParallel: Backward() was called inside SummonFullParameters; leave that "
+        "scope first");
+  }
   backward_ = true;
   // A backward that fails drops its callbacks without calling them, and with them the guard.
   auto guard = std::make_shared<FailureGuard>(shared_from_this());
@@ -40,16 +45,23 @@ void ShardingRuntime::BeginBackward() {
     guard->Dismiss();
   });
   for (Unit& unit : units_) {
-    unit.in_backward = unit.live = unit.complete = false;
+    unit.in_backward = unit.passed = unit.live = unit.complete = false;
     unit.pending = 0;
     for (const auto& flat : unit.flats) flat->BeginBackward();
   }
+  if (order_is_open_) order_.EndForward();  // nobody has called the root
+  order_is_open_ = false;
+  fresh_ = true;
+  if (uses_.empty()) {
+    // One more backward over what was called before the last one.
+    uses_ = last_uses_;
+    for (const size_t index : uses_) units_[index].used = true;
+  }
   launches_.assign(uses_.rbegin(), uses_.rend());
   next_launch_ = 0;
-  // Units that were called and that this graph does not lead to are complete as they are.
-  for (const size_t index : launches_) {
-    ExpectGradients(units_[index]);
-  }
+  route_ = order_.Backward();
+  next_turn_ = 0;
+  for (const size_t index : launches_) ExpectGradients(units_[index]);
 }
 
 void ShardingRuntime::ExpectGradients(Unit& unit) {
@@ -59,20 +71,53 @@ void ShardingRuntime::ExpectGradients(Unit& unit) {
       unit.pending += autograd::BackwardReaches(parameter) ? 1 : 0;
     }
   }
-  unit.complete = unit.pending == 0;
+  // One that this graph does not lead to is complete when its turn has come.
+  const auto index = static_cast<size_t>(&unit - units_.data());
+  unit.complete =
+      unit.pending == 0 && std::find(route_.begin(), route_.end(), index) == route_.end();
+}
+
+// What this rank's graph leaves out, that of another rank may not: units before `index` are
+// gathered, and those without gradients here reduced, as if backward came to them.
+void ShardingRuntime::PassUntil(size_t index) {
+  const auto place =
+      std::find(route_.begin() + static_cast<ptrdiff_t>(next_turn_), route_.end(), index);
+  if (place == route_.end() && index < units_.size()) return;
+  while (next_turn_ < static_cast<size_t>(place - route_.begin())) PassBy(route_[next_turn_++]);
+  CompletePassed();
+  if (place != route_.end()) ++next_turn_;
+}
+
+void ShardingRuntime::PassBy(size_t index) {
+  CompletePassed();
+  Unit& unit = units_[index];
+  if (unit.in_backward) return;
+  unit.passed = true;
+  CheckUnchanged(unit);
+  StartGather(index);
+  if (options_.backward_prefetch == BackwardPrefetch::kPre) Prefetch(index);
+}
+
+// Units whose turn has come and that get no gradient here are done with when the next one's comes.
+void ShardingRuntime::CompletePassed() {
+  for (size_t turn = 0; turn < next_turn_; ++turn) {
+    Unit& unit = units_[route_[turn]];
+    if (unit.passed && !unit.complete && unit.pending == 0) Complete(route_[turn]);
+  }
 }
 
 void ShardingRuntime::BeforeBackward(size_t index) {
   if (!backward_) BeginBackward();
   Unit& unit = units_[index];
   if (unit.in_backward) return;
-  unit.in_backward = unit.live = true;
+  PassUntil(index);
+  unit.in_backward = unit.passed = unit.live = true;
   if (std::find(launches_.begin(), launches_.end(), index) == launches_.end()) {
     // A graph that is differentiated once more.
     launches_.push_back(index);
     ExpectGradients(unit);
   }
-  for (const auto& flat : unit.flats) flat->CheckUnchanged();
+  CheckUnchanged(unit);
   Gather(index);
   Show(unit);
   if (options_.backward_prefetch == BackwardPrefetch::kPre) Prefetch(index);
@@ -81,13 +126,16 @@ void ShardingRuntime::BeforeBackward(size_t index) {
 // Asks for the unit that backward comes to after `index`.
 void ShardingRuntime::Prefetch(size_t index) {
   const std::optional<size_t> next = order_.NextInBackward(index);
-  if (next.has_value() && !units_[*next].in_backward) StartGather(*next);
+  if (!next.has_value() || units_[*next].passed) return;
+  CheckUnchanged(units_[*next]);
+  StartGather(*next);
 }
 
 void ShardingRuntime::OnInputGradient(size_t index) {
   std::lock_guard<std::mutex> lock(mutex_);
   Unit& unit = units_[index];
   if (!backward_ || unit.open_inputs == 0 || --unit.open_inputs > 0) return;
+  if (!unit.in_backward) return;  // the inputs have other uses; this unit's turn is to come
   unit.live = unit.pending > 0;
   for (const auto& flat : unit.flats) {
     if (!flat->trainable()) flat->Free(/*after_forward=*/false);
@@ -135,7 +183,8 @@ void ShardingRuntime::Complete(size_t index) {
   unit.kept = keeps;
   if (keeps || unit.calls > 0) return;
   for (const auto& flat : unit.flats) {
-    if (flat->trainable()) flat->Free(/*after_forward=*/false);
+    // Frozen ones may be used once more between units inside of this one.
+    if (flat->trainable() || !unit.in_backward) flat->Free(/*after_forward=*/false);
   }
 }
 
@@ -205,6 +254,7 @@ void ShardingRuntime::FinishBackward() {
   const LayerScope no_autocast(DispatchLayer::kAutocast, false);
   const bool synchronizes = no_sync_depth_ == 0;
   std::vector<std::vector<bool>> used;
+  PassUntil(units_.size());
   if (synchronizes) {
     LaunchReductions(/*all=*/true);
     if (options_.optimizer_in_backward == nullptr) used = ExchangeUsed();
@@ -219,7 +269,10 @@ void ShardingRuntime::FinishBackward() {
     unit.complete = true;
     if (synchronizes) unit.used = false;
   }
-  if (synchronizes) uses_.clear();
+  if (synchronizes) {
+    last_uses_ = std::move(uses_);
+    uses_.clear();
+  }
   ResetBackward();
 }
 
@@ -227,9 +280,11 @@ void ShardingRuntime::ResetBackward() {
   backward_ = false;
   launches_.clear();
   next_launch_ = 0;
+  route_.clear();
+  next_turn_ = 0;
   const bool keeps = no_sync_depth_ > 0;
   for (Unit& unit : units_) {
-    unit.in_backward = unit.live = unit.complete = false;
+    unit.in_backward = unit.passed = unit.live = unit.complete = false;
     unit.pending = unit.open_inputs = 0;
     if (unit.calls > 0 || (keeps && unit.kept)) continue;
     Free(unit, /*after_forward=*/false);
@@ -247,6 +302,7 @@ void ShardingRuntime::OnBackwardFailed() {
   }
   reducing_.clear();
   uses_.clear();
+  last_uses_.clear();
   for (Unit& unit : units_) {
     unit.used = false;
     for (const auto& flat : unit.flats) flat->AbandonBackward();

@@ -33,6 +33,18 @@ bool KeepsParameters(const FullyShardedDataParallelOptions& options) {
   }
 }
 
+autograd::HookHandle ClaimGradient(const std::string& name, const Tensor& parameter,
+                                   autograd::LeafHook hook) {
+  try {
+    return autograd::RegisterPostAccumulateGradHook(parameter, std::move(hook), kHookRole);
+  } catch (const Error& error) {
+    if (error.code() != absl::StatusCode::kAlreadyExists) throw;
+    throw AlreadyExistsError(absl::StrCat(
+        "FullyShardedDataParallel: the gradient of ", name,
+        " is averaged by another strategy already; wrap a module, and what is in it, once"));
+  }
+}
+
 bool IsFloating(const Tensor& tensor) {
   return tensor.defined() && IsFloatingPoint(tensor.dtype());
 }
@@ -64,6 +76,9 @@ void ShardingRuntime::AddUnit(UnitPlan plan, Device device,
   // Backward begins with the root: letting its parameters go would be for nothing.
   const bool keeps = KeepsParameters(options_) || units_.empty();
   unit.reshard_after_forward = plan.options.reshard_after_forward.value_or(!keeps);
+  if (!plan.full_precision) {
+    unit.input_dtype = plan.options.param_dtype ? plan.options.param_dtype : mixed.param_dtype;
+  }
   for (FlatPlan& flat : plan.flats) {
     FlatParameterOptions settings;
     settings.unit = plan.name;
@@ -72,13 +87,14 @@ void ShardingRuntime::AddUnit(UnitPlan plan, Device device,
     settings.offload = options_.cpu_offload;
     std::optional<DType> param_dtype = plan.options.param_dtype;
     std::optional<DType> reduce_dtype = plan.options.reduce_dtype;
-    if (!plan.full_precision) {
+    if (!IsFloatingPoint(flat.dtype)) {
+      param_dtype = reduce_dtype = std::nullopt;
+    } else if (!plan.full_precision) {
       if (!param_dtype) param_dtype = mixed.param_dtype;
       if (!reduce_dtype) reduce_dtype = mixed.reduce_dtype;
     }
     settings.param_dtype = param_dtype.value_or(flat.dtype);
     settings.reduce_dtype = reduce_dtype.value_or(settings.param_dtype);
-    if (param_dtype.has_value()) unit.input_dtype = param_dtype;
     if (plan.full_precision) unit.input_dtype = flat.dtype;
     // The shard may lie in the gathered memory when that has the same contents and always stays.
     const bool stays = KeepsParameters(options_) && !unit.reshard_after_forward;
@@ -119,6 +135,17 @@ void ShardingRuntime::HookUnit(size_t unit) {
   }));
 }
 
+void ShardingRuntime::CheckUnclaimed(const std::vector<UnitPlan>& plans) {
+  for (const UnitPlan& plan : plans) {
+    for (const FlatPlan& flat : plan.flats) {
+      if (!flat.trainable) continue;
+      for (const auto& [name, parameter] : flat.parameters) {
+        ClaimGradient(name, parameter, [](const Tensor&) {}).Remove();
+      }
+    }
+  }
+}
+
 void ShardingRuntime::HookLeaves(size_t unit) {
   const std::vector<std::unique_ptr<FlatParameter>>& flats = units_[unit].flats;
   for (size_t flat = 0; flat < flats.size(); ++flat) {
@@ -126,19 +153,11 @@ void ShardingRuntime::HookLeaves(size_t unit) {
     const NamedTensors& parameters = flats[flat]->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
       const LeafPlace place = {unit, flat, i};
-      try {
-        leaf_hooks_.push_back(autograd::RegisterPostAccumulateGradHook(
-            parameters[i].second,
-            [weak = weak_from_this(), place](const Tensor&) {
-              if (auto self = weak.lock()) self->OnLeafGradient(place);
-            },
-            kHookRole));
-      } catch (const Error& error) {
-        if (error.code() != absl::StatusCode::kAlreadyExists) throw;
-        throw AlreadyExistsError(absl::StrCat(
-            "FullyShardedDataParallel: the gradient of ", parameters[i].first,
-            " is averaged by another strategy already; wrap a module, and what is in it, once"));
-      }
+      leaf_hooks_.push_back(ClaimGradient(parameters[i].first, parameters[i].second,
+                                          [weak = weak_from_this(), place](const Tensor&) {
+                                            if (auto self = weak.lock())
+                                              self->OnLeafGradient(place);
+                                          }));
     }
   }
 }
@@ -165,6 +184,10 @@ void ShardingRuntime::Gather(size_t index) {
   StartGather(index);
   std::erase(gathering_, index);
   for (const auto& flat : units_[index].flats) flat->FinishGather();
+}
+
+void ShardingRuntime::CheckUnchanged(const Unit& unit) const {
+  for (const auto& flat : unit.flats) flat->CheckUnchanged();
 }
 
 void ShardingRuntime::Show(Unit& unit) {
@@ -199,13 +222,23 @@ void ShardingRuntime::BeforeForward(size_t index, TensorList& inputs) {
   // Recomputation during backward: the order is that of forward already.
   const bool recomputes = autograd::InBackward();
   const bool records = autograd::GradEnabled() && !recomputes;
-  if (index == kRoot && !recomputes && unit.calls == 0) order_.BeginForward(records);
+  if (summoned_ != Summoned::kNo) {
+    CheckSummonedForward();
+    ++unit.calls;
+    return;
+  }
+  if (!recomputes && unit.calls == 0 && (index == kRoot || (records && fresh_))) {
+    order_.BeginForward(records);
+    fresh_ = false;
+    order_is_open_ = index != kRoot;
+  }
   // What was kept for a backward that never came is stale after a step.
   if (unit.kept && unit.calls == 0 && !unit.live) {
     for (const auto& flat : unit.flats) flat->FreeIfChanged();
   }
-  Gather(index);
   ++unit.calls;
+  if (recomputes) CheckUnchanged(unit);
+  Gather(index);
   Show(unit);
   if (!recomputes) {
     const std::optional<size_t> next = order_.OnForward(index);
@@ -216,6 +249,14 @@ void ShardingRuntime::BeforeForward(size_t index, TensorList& inputs) {
     uses_.push_back(index);
   }
   CastInputs(unit, inputs);
+}
+
+void ShardingRuntime::CheckSummonedForward() const {
+  if (summoned_ == Summoned::kShown) return;
+  throw FailedPreconditionError(
+      "FullyShardedDataParallel: the module was called inside SummonFullParameters with rank0_only "
+      "or offload_to_cpu, where not every rank has parameters to compute with; call it outside, or "
+      "summon without them");
 }
 
 void ShardingRuntime::CastInputs(Unit& unit, TensorList& inputs) {
@@ -250,9 +291,10 @@ void ShardingRuntime::CastOutputs(size_t index, TensorList& outputs) {
 void ShardingRuntime::AfterForward(size_t index, TensorSpan inputs, TensorList& outputs) {
   std::lock_guard<std::mutex> lock(mutex_);
   Unit& unit = units_[index];
-  CastOutputs(index, outputs);
   ++unit.finished;
   --unit.calls;
+  if (summoned_ != Summoned::kNo) return;
+  CastOutputs(index, outputs);
   const bool recomputes = autograd::InBackward();
   bool recorded = false;
   for (const Tensor& output : outputs) {
@@ -262,7 +304,7 @@ void ShardingRuntime::AfterForward(size_t index, TensorSpan inputs, TensorList& 
     WatchOutputs(index, outputs);
     WatchInputs(index, inputs);
   }
-  if (!recomputes) order_.OnForwardDone(index);
+  if (recorded && !recomputes) order_.OnForwardDone(index);
   EndUse(unit, recorded && !recomputes);
   if (index == kRoot && unit.calls == 0 && !recomputes) {
     order_.EndForward();
@@ -287,6 +329,7 @@ void ShardingRuntime::LeaveForward(size_t index) {
   }
   // An exception has left the forward pass, or its pre-hook.
   if (unit.calls > 0) --unit.calls;
+  if (summoned_ != Summoned::kNo) return;
   try {
     EndUse(unit, /*recorded=*/false);
     if (index == kRoot && unit.calls == 0) FreeStrays();
@@ -361,9 +404,15 @@ void ShardingRuntime::DropAccumulated() {
     if (!unit.live && unit.calls == 0) Free(unit, /*after_forward=*/false);
   }
   uses_.clear();
+  last_uses_.clear();
 }
 
 void ShardingRuntime::CheckIdle(const char* call) {
+  if (summoned_ != Summoned::kNo) {
+    throw FailedPreconditionError(absl::StrCat("FullyShardedDataParallel: ", call,
+                                               " was called inside SummonFullParameters; leave "
+                                               "that scope first"));
+  }
   for (const Unit& unit : units_) {
     if (unit.calls == 0 && !backward_) continue;
     throw FailedPreconditionError(

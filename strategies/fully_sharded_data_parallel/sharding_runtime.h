@@ -16,9 +16,10 @@
 //                             give the pieces to Grad()
 //
 // Collectives are the same, in the same order, on all ranks that call the same units in the same
-// order: gathers as units are called and reached; reductions in the reverse order of the units'
-// first calls, whatever a rank's graph leaves out of a unit. Each has the number of its flat
-// parameter as a tag, so that ranks that differ get an error.
+// order, whatever a rank's graph leaves out: in backward, units have their turns in the reverse
+// order of the ends of their calls, and one that the graph does not lead to is gathered in its turn
+// like the others; reductions come in the reverse order of the units' first calls. Each has the
+// number of its flat parameter as a tag, so that ranks that differ get an error.
 #ifndef LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_SHARDING_RUNTIME_H_
 #define LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_SHARDING_RUNTIME_H_
 
@@ -62,6 +63,7 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
     bool kept = false;                 // stays gathered until its backward
     bool used = false;         // called under recording since the last synchronised backward
     bool in_backward = false;  // backward has come to it
+    bool passed = false;       // its turn in backward has come, or gone by
     bool live = false;         // and is not done with its parameters
     bool complete = false;     // all its gradients of this backward are in the sum
     int64_t pending = 0;       // gradients that are to come
@@ -80,6 +82,13 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   void ChangeNoSyncDepth(int change);
   // Drops what unsynchronised backwards have added up.
   void DropAccumulated();
+
+  // Whether all elements of the parameters are shown on this rank: forward passes leave them alone.
+  enum class Summoned : uint8_t { kNo = 0, kShown, kElsewhere };
+  void SetSummoned(Summoned summoned) { summoned_ = summoned; }
+
+  // Throws AlreadyExists when the gradient of a parameter is averaged by something.
+  static void CheckUnclaimed(const std::vector<UnitPlan>& plans);
 
   // Outside of forward and backward: throw FailedPrecondition otherwise.
   void Unshard(size_t unit);
@@ -114,12 +123,15 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   void AfterForward(size_t unit, TensorSpan inputs, TensorList& outputs);
   void LeaveForward(size_t unit);
   void EndUse(Unit& unit, bool recorded);
+  void CheckSummonedForward() const;
   void CastInputs(Unit& unit, TensorList& inputs);
   void CastOutputs(size_t unit, TensorList& outputs);
   void WatchOutputs(size_t unit, TensorSpan outputs);
   void WatchInputs(size_t unit, TensorSpan inputs);
   void StartGather(size_t unit);
   void Gather(size_t unit);  // and wait
+  // Throws FailedPrecondition when parameters have changed since forward.
+  void CheckUnchanged(const Unit& unit) const;
   void Show(Unit& unit);
   void HideIfUnused(Unit& unit);
   void Free(Unit& unit, bool after_forward);
@@ -130,6 +142,9 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   // sharding_backward.cc
   void BeginBackward();
   void BeforeBackward(size_t unit);
+  void PassUntil(size_t unit);  // gives the units before this one their turns
+  void PassBy(size_t unit);
+  void CompletePassed();
   void OnInputGradient(size_t unit);
   void OnLeafGradient(const LeafPlace& place);
   void ExpectGradients(Unit& unit);
@@ -157,10 +172,16 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   ExecutionOrder order_;
   int no_sync_depth_ = 0;
   std::deque<size_t> gathering_;  // units, the oldest first
+  Summoned summoned_ = Summoned::kNo;
+  bool fresh_ = true;           // no call that records since the last backward
+  bool order_is_open_ = false;  // the first such call was not the root's
   bool backward_ = false;
-  std::vector<size_t> uses_;      // units in the order of their first call since the last
-                                  // synchronised backward
-  std::vector<size_t> launches_;  // units to reduce in this backward, in this order
+  std::vector<size_t> route_;  // units in the order of their turns in this backward
+  size_t next_turn_ = 0;
+  std::vector<size_t> uses_;       // units in the order of their first call since the last
+                                   // synchronised backward
+  std::vector<size_t> last_uses_;  // those of that backward
+  std::vector<size_t> launches_;   // units to reduce in this backward, in this order
   size_t next_launch_ = 0;
   std::deque<FlatParameter*> reducing_;
 };

@@ -3,6 +3,7 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/testing.h"
 
 #include <map>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -42,6 +43,16 @@ void ExpectError(absl::StatusCode code, const std::string& part,
     return;
   }
   ADD_FAILURE() << "nothing was thrown; wanted: " << part;
+}
+
+void OnRanks(int ranks, const std::function<void(int, std::shared_ptr<comm::Communicator>)>& body) {
+  const std::vector<Outcome> outcomes = RunRanks(ranks, [&](int rank, auto world) {
+    body(rank, std::move(world));
+    return std::vector<double>();
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, absl::StatusCode::kOk) << outcome.message;
+  }
 }
 
 std::shared_ptr<models::Mlp> MakeMlp(int rank) {

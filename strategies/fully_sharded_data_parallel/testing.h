@@ -24,6 +24,10 @@ namespace lockstep::strategies::testing_util {
 // Fails the test unless `call` throws an Error of this code whose message has `part`.
 void ExpectError(absl::StatusCode code, const std::string& part, const std::function<void()>& call);
 
+// RunRanks() that fails the test where a rank throws.
+void OnRanks(int ranks,
+             const std::function<void(int rank, std::shared_ptr<comm::Communicator> world)>& body);
+
 // 3-7-5-2 with tanh: linear layers "layers.0", "layers.2", "layers.4". Other values on each rank.
 std::shared_ptr<models::Mlp> MakeMlp(int rank);
 
