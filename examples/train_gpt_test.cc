@@ -253,6 +253,15 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--strategy=ddp", "--devices=2"},
       {"--data=text.txt", "--strategy=zero1", "--local_sgd_period=2"},
       {"--data=text.txt", "--strategy=zero1", "--comm_hook=noop"},
+      {"--data=text.txt", "--strategy=ddp", "--cpu_offload"},
+      {"--data=text.txt", "--strategy=fsdp", "--wrap=layer"},
+      {"--data=text.txt", "--strategy=fsdp", "--bucket_cap_mb=3"},
+      {"--data=text.txt", "--strategy=fsdp", "--param_dtype=fp16"},
+      {"--data=text.txt", "--strategy=fsdp", "--replicas=2"},
+      {"--data=text.txt", "--strategy=hybrid", "--ranks=3"},
+      {"--data=text.txt", "--strategy=no_shard", "--cpu_offload"},
+      {"--data=text.txt", "--strategy=config"},
+      {"--data=text.txt", "--config=nowhere.json"},
       {"--data=text.txt", "--model=large"},
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
@@ -547,6 +556,78 @@ TEST(TrainGptTest, ZeroTrainsSavesAndResumesAsDdpDoes) {
       fs::remove_all(absl::StrCat(folder, "/", run));
     }
   }
+}
+
+// Clipping sums squares in another order than ddp does; all else is the same, and so are the files.
+TEST(TrainGptTest, ShardedStrategiesTrainSaveAndResume) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](const std::vector<std::string>& flags) {
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 0) << flags.back() << ": " << process.err();
+    return process.out();
+  };
+  const auto loss = [&](const std::vector<std::string>& flags) {
+    return std::stod(Summary(train(flags))["validation_loss"]);
+  };
+  const auto flags = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--data=text.txt", "--steps=6", "--save_every=3"});
+    return Tiny(more);
+  };
+  const double wanted = loss(flags({"--ranks=2", "--strategy=ddp", "--out=ddp"}));
+  const std::string out = train(flags({"--ranks=2", "--strategy=fsdp", "--out=fsdp"}));
+  EXPECT_NEAR(std::stod(Summary(out)["validation_loss"]), wanted, 1e-4);
+  EXPECT_NE(out.find("peak MB"), std::string::npos) << out;
+  EXPECT_NE(out.find("  1 host"), std::string::npos) << out;
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--strategy=zero2", "--ranks=3"},
+           {"--strategy=zero3", "--ranks=2", "--cpu_offload", "--wrap=none"},
+           {"--strategy=hybrid", "--ranks=4", "--replicas=2", "--batch=12"},
+           {"--strategy=no_shard", "--ranks=2", "--accumulate=1"},
+           {"--strategy=fsdp", "--ranks=2", "--deferred_init", "--wrap=size:1000",
+            "--backward_prefetch=post", "--forward_prefetch=false", "--checkpoint=block"}}) {
+    std::vector<std::string> all = more;
+    all.push_back(absl::StrCat("--out=", more[0].substr(2)));
+    EXPECT_NEAR(loss(flags(all)), wanted, 2e-4) << more[0];
+    fs::remove_all(absl::StrCat(folder, "/", more[0].substr(2)));
+  }
+  // The rest of a run in new processes, by the same strategy bit for bit, and by others.
+  train({"--resume=fsdp/step-00000003", "--out=again"});
+  EXPECT_TRUE(ReadAll(folder + "/again/step-00000006/model.safetensors") ==
+              ReadAll(folder + "/fsdp/step-00000006/model.safetensors"));
+  EXPECT_TRUE(ReadAll(folder + "/again/step-00000006/optimizer.safetensors") ==
+              ReadAll(folder + "/fsdp/step-00000006/optimizer.safetensors"));
+  for (const char* strategy : {"--strategy=ddp", "--strategy=zero1", "--strategy=fsdp_grad_op"}) {
+    EXPECT_NEAR(loss({"--resume=fsdp/step-00000003", "--out=other", strategy}), wanted, 1e-4);
+    fs::remove_all(folder + "/other");
+  }
+}
+
+TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  for (const int stage : {0, 1, 2, 3}) {
+    std::ofstream(folder + "/ds_config.json")
+        << R"({"train_batch_size": 12, "gradient_accumulation_steps": 2, "steps_per_print": 10,
+              "train_micro_batch_size_per_gpu": "auto", "gradient_clipping": 1.0,
+              "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},
+              "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": "auto",
+                            "total_num_steps": "auto", "warmup_max_lr": "auto"}},
+              "zero_optimization": {"stage": )"
+        << stage << "}}";
+    Process process(Tiny({"--data=text.txt", "--steps=4", "--config=ds_config.json", "--ranks=2",
+                          absl::StrCat("--out=stage", stage)}),
+                    folder);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    EXPECT_NE(process.out().find(absl::StrCat("ZeRO stage ", stage)), std::string::npos)
+        << process.out();
+    EXPECT_EQ(Summary(process.out())["strategy"], "config");
+  }
+  Process resumed({"--resume=stage3/step-00000004", "--steps=6", "--out=more"}, folder);
+  EXPECT_EQ(resumed.Wait(), 0) << resumed.err();
+  Process both(Tiny({"--data=text.txt", "--config=ds_config.json", "--strategy=ddp"}), folder);
+  EXPECT_EQ(both.Wait(), 1);
+  EXPECT_NE(both.err().find("leave --strategy out"), std::string::npos) << both.err();
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {

@@ -475,8 +475,12 @@ class Trainer {
     for (char c : prompt) ids.push_back(static_cast<uint8_t>(c));
     if (static_cast<int64_t>(ids.size()) > config_.block) ids.resize(1);
     std::string text = prompt;
-    for (int64_t id : model_->Generate(
-             ids, kSampleBytes, {.temperature = 0.7, .top_k = 40, .generator = &generator})) {
+    std::vector<int64_t> sample;
+    strategy_->Inside([&] {
+      sample = model_->Generate(ids, kSampleBytes,
+                                {.temperature = 0.7, .top_k = 40, .generator = &generator});
+    });
+    for (const int64_t id : sample) {
       // Control bytes of an early model would garble the terminal.
       const char c = static_cast<char>(id);
       text += c == '\n' || c == '\t' || (c >= ' ' && c < 127) ? c : '?';

@@ -142,6 +142,13 @@ class DdpStrategy final : public TrainingStrategy {
 
 // ---- FullyShardedDataParallel ----
 
+void CallInside(strategies::FullyShardedDataParallel& fsdp, const std::function<void()>& function) {
+  fsdp.CallMethod(*fsdp.module(), {}, [&](TensorSpan) -> TensorList {
+    function();
+    return {};
+  });
+}
+
 class FsdpStrategy final : public TrainingStrategy {
  public:
   FsdpStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model,
@@ -158,6 +165,7 @@ class FsdpStrategy final : public TrainingStrategy {
     fsdp_.emplace(model, mesh, options);
   }
 
+  void Inside(const std::function<void()>& function) override { CallInside(*fsdp_, function); }
   bool collective_forward() const override { return true; }
   std::function<std::shared_ptr<void>()> NoSync() override {
     return
@@ -243,6 +251,10 @@ class EngineStrategy final : public TrainingStrategy {
 
   engine::Engine* engine() override { return &engine_; }
   bool collective_forward() const override { return engine_.config().zero.stage >= 2; }
+  void Inside(const std::function<void()>& function) override {
+    if (engine_.fsdp() == nullptr) return function();
+    CallInside(*engine_.fsdp(), function);
+  }
   bool shards() const override { return engine_.config().zero.stage >= 1; }
   void Save(const optim::Optimizer& /*optimizer*/, state::TrainingState& state) override {
     state.model = engine_.ModelState();

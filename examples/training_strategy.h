@@ -40,6 +40,8 @@ class TrainingStrategy {
 
   // Mean over the rows of a batch.
   virtual Tensor Loss(const NamedTensors& batch);
+  // Runs `function`, which calls the model in another way than Loss().
+  virtual void Inside(const std::function<void()>& function) { function(); }
   // Whether all ranks have to run the same forward passes, evaluation included.
   virtual bool collective_forward() const { return false; }
 

@@ -187,19 +187,14 @@ void FullyShardedDataParallel::LoadFullStateDict(const NamedTensors& state) {
 optim::OptimizerState FullyShardedDataParallel::FullOptimizerState(
     const optim::Optimizer& optimizer, bool rank0_only) {
   const optim::OptimizerState mine = optimizer.SaveState();
-  optim::OptimizerState full;
   std::set<std::string> sharded;
   for (const auto& piece : Pieces()) sharded.insert(piece.name);
   std::map<std::string, DType> kinds;
-  const bool collects = !rank0_only || groups_.world->rank() == 0;
   for (const auto& [name, tensor] : mine.tensors) {
     const auto [parameter, kind] = SplitStateName(name);
-    if (sharded.count(parameter) > 0) {
-      kinds.emplace(kind, tensor.dtype());
-    } else if (collects) {
-      full.tensors.Insert(name, Clone(To(tensor, kHost)));
-    }
+    if (sharded.count(parameter) > 0) kinds.emplace(kind, tensor.dtype());
   }
+  std::map<std::string, Tensor> whole;
   for (const auto& [kind, dtype] : kinds) {
     VisitFull(
         dtype,
@@ -208,11 +203,19 @@ optim::OptimizerState FullyShardedDataParallel::FullOptimizerState(
           return tensor == nullptr ? Tensor() : *tensor;
         },
         [&](const std::string& name, const Tensor& value) {
-          full.tensors.Insert(absl::StrCat(name, ".", kind), Clone(To(value, kHost)));
+          whole[absl::StrCat(name, ".", kind)] = Clone(To(value, kHost));
         },
         rank0_only);
   }
-  if (collects) full.numbers = mine.numbers;
+  optim::OptimizerState full;
+  if (rank0_only && groups_.world->rank() != 0) return full;
+  // In the optimizer's own order, as an unsharded one saves it.
+  for (const auto& [name, tensor] : mine.tensors) {
+    const auto gathered = whole.find(name);
+    full.tensors.Insert(name,
+                        gathered != whole.end() ? gathered->second : Clone(To(tensor, kHost)));
+  }
+  full.numbers = mine.numbers;
   return full;
 }
 
