@@ -44,7 +44,9 @@ std::string RunStruck(const RankContext& context, FaultKind kind, uint64_t seed,
                               .transfer = seed / size / 5 % 3 == 0,
                               .group = name};
   ProcessGroupOptions options = TestGroupOptions(context, name);
-  options.timeout = kind == FaultKind::kDrop ? absl::Seconds(1) : absl::Seconds(60);
+  // The group is made in that time too, a thousand times in a soak.
+  const bool many = absl::StrContains(context.argument, "soak");
+  options.timeout = kind == FaultKind::kDrop ? absl::Seconds(many ? 3 : 1) : absl::Seconds(60);
   options.verify_payload = true;
   options.fault_injector = std::make_shared<PlannedFaults>(std::vector<PlannedFault>{fault});
   options.on_slow = [](const std::string&) {};

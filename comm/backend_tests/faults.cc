@@ -113,7 +113,7 @@ std::shared_ptr<Communicator> MakeStruckGroup(const RankContext& context, const 
                                               const std::shared_ptr<PlannedFaults>& faults) {
   ProcessGroupOptions options = TestGroupOptions(context, Name(c));
   // Only what is dropped is to reach its deadline, and not because the machine is busy.
-  options.timeout = c.kind == FaultKind::kDrop ? absl::Seconds(1) : absl::Seconds(60);
+  options.timeout = c.kind == FaultKind::kDrop ? absl::Seconds(1.5) : absl::Seconds(60);
   options.verify_payload = c.verify_payload;
   options.fault_injector = faults;
   options.on_slow = [](const std::string&) {};
