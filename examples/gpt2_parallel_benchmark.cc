@@ -9,9 +9,9 @@
 //
 // The rows of a step are the size's or --rows, on all ranks together. step_ms is rank 0's median;
 // the other ranks take as long, because they wait for each other. processor_ms is the time of
-// processors in a step, of all threads of all ranks (rank 0's median, times the ranks): on a machine
-// with other work it is the steadier measure. The peer that the same steps are measured with is
-// tests/peers/torch_gpt.py.
+// processors in a step, of all threads of all ranks (rank 0's median, times the ranks): on a
+// machine with other work it is the steadier measure. The peer that the same steps are measured
+// with is tests/peers/torch_gpt.py.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
