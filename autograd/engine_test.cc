@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -175,6 +176,34 @@ TEST(DevicesTest, OneDeviceStaysOnTheCallingThread) {
   RegisterPostAccumulateGradHook(w, [&](const Tensor&) { id = std::this_thread::get_id(); });
   Backward(Sum(Mul(w, w)));
   EXPECT_EQ(id, std::this_thread::get_id());
+}
+
+// Nothing computes on the host: leaves there (offloaded shards) are the calling thread's, as those
+// of the one device beside them, and in the same order as without.
+TEST(DevicesTest, LeavesOnTheHostStayOnTheCallingThread) {
+  for (const Device home : {kHost, Cpu(0)}) {
+    const Tensor a = Leaf({1, 2}, Cpu(0));
+    const Tensor b = Leaf({3, 4}, home);
+    const Tensor c = Leaf({5, 6}, home);
+    std::vector<std::string> order;
+    const std::thread::id here = std::this_thread::get_id();
+    const auto note = [&](const Tensor& leaf, const std::string& name) {
+      RegisterPostAccumulateGradHook(leaf, [&order, here, name](const Tensor&) {
+        EXPECT_EQ(std::this_thread::get_id(), here);
+        order.push_back(name);
+      });
+    };
+    note(a, "a");
+    note(b, "b");
+    note(c, "c");
+    const Tensor x = Mul(a, To(b, Cpu(0)));
+    Backward(Sum(Mul(x, To(c, Cpu(0)))));
+    EXPECT_EQ(order, (std::vector<std::string>{"c", "a", "b"}));
+    EXPECT_EQ(Grad(a).ToVector<double>(), (Values{15, 24}));
+    EXPECT_EQ(Grad(b).device(), home);
+    EXPECT_EQ(Grad(b).ToVector<double>(), (Values{5, 12}));
+    EXPECT_EQ(Grad(c).ToVector<double>(), (Values{3, 8}));
+  }
 }
 
 // Many contributions from four devices to one leaf: the same bits every time.

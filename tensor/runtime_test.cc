@@ -219,6 +219,65 @@ TEST(StorageTest, WrappedMemoryIsCountedAndReleasedOnce) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(StorageTest, LentStoragesShowMemoryThatComesAndGoes) {
+  const int64_t before = GetMemoryStats(Cpu(3)).current_bytes;
+  const RefPtr<Storage> lent = Storage::Lent(Cpu(3), 4000);
+  EXPECT_EQ(lent->bytes(), 4000);
+  EXPECT_EQ(lent->data(), nullptr);
+  // Owns nothing, and counts nothing, in any category.
+  lent->SetCategory(MemoryCategory::kParameter);
+  EXPECT_EQ(GetMemoryStats(Cpu(3)).current_bytes, before);
+  EXPECT_EQ(ErrorOf([&] { lent->WaitReady(); }).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(MessageOf([&] { lent->WaitReady(); }).find("4000 bytes on cpu:3 have been given back"),
+            std::string::npos);
+  EXPECT_FALSE(lent->Detach());
+  for (int i = 0; i < 3; ++i) {
+    RefPtr<Storage> memory = Storage::Allocate(Cpu(3), 4000 + 16 * i);
+    void* const address = memory->data();
+    lent->Attach(memory);
+    memory = nullptr;
+    EXPECT_EQ(lent->data(), address);
+    EXPECT_NO_THROW(lent->WaitReady());
+    EXPECT_EQ(GetMemoryStats(Cpu(3)).current_bytes, before + 4000 + 16 * i);
+    // Versions are its own.
+    lent->BumpVersion();
+    EXPECT_EQ(lent->version(), i + 1);
+    const RefPtr<Storage> back = lent->Detach();
+    EXPECT_EQ(back->data(), address);
+    EXPECT_EQ(back->version(), 0);
+    EXPECT_EQ(lent->data(), nullptr);
+    EXPECT_THROW(lent->WaitReady(), Error);
+  }
+  EXPECT_EQ(GetMemoryStats(Cpu(3)).current_bytes, before);
+}
+
+TEST(StorageTest, LentStoragesKeepWhatTheyShow) {
+  const int64_t before = GetMemoryStats(Cpu(3)).current_bytes;
+  RefPtr<Storage> lent = Storage::Lent(Cpu(3), 1000);
+  lent->Attach(Storage::Allocate(Cpu(3), 1000));
+  EXPECT_EQ(GetMemoryStats(Cpu(3)).current_bytes, before + 1000);
+  lent = nullptr;
+  EXPECT_EQ(GetMemoryStats(Cpu(3)).current_bytes, before);
+  // Of no bytes, there is nothing to be missing.
+  const RefPtr<Storage> empty = Storage::Lent(Cpu(3), 0);
+  EXPECT_NO_THROW(empty->WaitReady());
+  empty->Attach(Storage::Allocate(Cpu(3), 0));
+  EXPECT_NO_THROW(empty->WaitReady());
+}
+
+TEST(StorageTest, LentStoragesRefuseOtherMemory) {
+  EXPECT_EQ(ErrorOf([] { Storage::Lent(Cpu(), -1); }).code(), absl::StatusCode::kInvalidArgument);
+  const RefPtr<Storage> lent = Storage::Lent(Cpu(3), 100);
+  EXPECT_THROW(lent->Attach(nullptr), Error);
+  EXPECT_THROW(lent->Attach(Storage::Allocate(Cpu(3), 99)), Error);
+  EXPECT_THROW(lent->Attach(Storage::Allocate(Cpu(2), 100)), Error);
+  lent->Attach(Storage::Allocate(Cpu(3), 100));
+  EXPECT_THROW(lent->Attach(Storage::Allocate(Cpu(3), 100)), Error);
+  const RefPtr<Storage> owner = Storage::Allocate(Cpu(3), 100);
+  EXPECT_THROW(owner->Attach(Storage::Allocate(Cpu(3), 100)), Error);
+  EXPECT_FALSE(owner->Detach());
+}
+
 TEST(StorageTest, PendingCopyIsWaitedForAndItsErrorReachesEveryUser) {
   RefPtr<Storage> storage = Storage::Allocate(Cpu(), 8);
   Event first = Event::MakePending();

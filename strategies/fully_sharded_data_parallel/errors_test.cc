@@ -345,7 +345,7 @@ TEST(ErrorsTest, ForwardThrowsOnOneRank) {
       if (rank == 1) throw OutOfRangeError("the data ended");
     });
     try {
-      LossOf(*model, rank, 2, 0);
+      autograd::Backward(LossOf(*model, rank, 2, 0));
     } catch (const Error& error) {
       // The other one misses this rank's gather, or hears that it has left.
       EXPECT_EQ(error.code() == StatusCode::kOutOfRange, rank == 1) << error.message();
