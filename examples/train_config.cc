@@ -195,10 +195,7 @@ void TrainConfig::ResolveEngine() {
   micro_batches = settings.gradient_accumulation_steps;
 }
 
-void TrainConfig::Resolve() {
-  // The names of ZeRO's stages.
-  if (strategy == "zero2") strategy = "fsdp_grad_op";
-  if (strategy == "zero3") strategy = "fsdp";
+void TrainConfig::ResolveSizes() {
   Require(model == "nano" || model == "mini" || model == "small", "model", model,
           "give nano, mini or small");
   const models::Gpt2Config preset = models::Gpt2Preset(model);
@@ -212,9 +209,17 @@ void TrainConfig::Resolve() {
   resolve("block", block, preset.block);
   Require(width % heads == 0, "width", width,
           absl::StrCat("must be a multiple of --heads=", heads));
+}
 
+void TrainConfig::Resolve() {
+  // The names of ZeRO's stages.
+  if (strategy == "zero2") strategy = "fsdp_grad_op";
+  if (strategy == "zero3") strategy = "fsdp";
+  ResolveSizes();
+  ResolveEngine();
   Require(
-      strategy == "single" || HasDdp() || HasFsdp() || strategy == "dp", "strategy", strategy,
+      strategy == "config" || strategy == "single" || HasDdp() || HasFsdp() || strategy == "dp",
+      "strategy", strategy,
       "give single, ddp, dp, zero1, zero2, zero3, fsdp, fsdp_grad_op, hybrid, hybrid_grad_op or "
       "no_shard");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");

@@ -96,6 +96,7 @@ struct TrainConfig {
   static TrainConfig Deserialize(absl::string_view text);
 
  private:
+  void ResolveSizes();
   void ResolveSharding();
   void ResolveEngine();
   template <typename Self, typename Visitor>
