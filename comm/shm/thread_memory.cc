@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reduce.h"
+#include "lockstep/comm/signature.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor_data.h"
 #include "lockstep/tensor/thread_state.h"
@@ -72,7 +73,11 @@ void ThreadMemory::Share(const Collective& collective, Post* post, Deadline /*de
   post->output = Describe(collective.output);
   ThreadGroup::Buffers buffers;
   if (collective.input.defined()) buffers.input = collective.input.storage();
-  if (collective.output.defined()) buffers.output = collective.output.storage();
+  // Peers come to the outputs of these two only. Others go when their owner lets them go, whenever
+  // the peers are done with this collective.
+  const CollectiveId op = collective.signature.op;
+  const bool reaches_output = op == CollectiveId::kAllReduce || op == CollectiveId::kReduce;
+  if (reaches_output && collective.output.defined()) buffers.output = collective.output.storage();
   group_->Publish(rank_, std::move(buffers));
 }
 
