@@ -374,6 +374,10 @@ void FlatParameter::FinishReduce() {
   if (options_.offload) reduced_ = To(reduced_, kHost, {.non_blocking = true});
 }
 
+void FlatParameter::FinishOffload() {
+  if (reduced_.defined()) reduced_.storage()->WaitReady();
+}
+
 Tensor FlatParameter::PieceView(const Tensor& flat, size_t i) const {
   const FlatLayout::Piece piece = this->piece(i);
   return FromStorage(flat.storage(), {piece.numel()}, flat.dtype(), flat.offset() + piece.offset);

@@ -108,6 +108,8 @@ class FlatParameter {
   // Reduces the sum; what is missing, or all of it, counts as zeros.
   void StartReduce();
   void FinishReduce();
+  // With offload, FinishReduce() leaves the copy to the host under way: waits for it.
+  void FinishOffload();
   bool reducing() const { return reducing_; }
   // Restores Grad(), and adds the reduced pieces of those that any rank `used`.
   void EndBackward(const std::vector<bool>& used);

@@ -209,6 +209,11 @@ void ShardingRuntime::FinishOldest() {
   FlatParameter& flat = *reducing_.front();
   reducing_.pop_front();
   flat.FinishReduce();
+  if (options_.cpu_offload) {
+    // One copy under way beside the next unit's gradients, however slow the way to the host is.
+    if (offloading_ != nullptr) offloading_->FinishOffload();
+    offloading_ = &flat;
+  }
   if (options_.optimizer_in_backward != nullptr) StepInBackward(flat);
 }
 
@@ -301,6 +306,7 @@ void ShardingRuntime::OnBackwardFailed() {
     if (group) group->Abort(absl::StrCat("backward failed on rank ", groups_.world->rank()));
   }
   reducing_.clear();
+  offloading_ = nullptr;
   uses_.clear();
   last_uses_.clear();
   for (Unit& unit : units_) {

@@ -184,6 +184,7 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   std::vector<size_t> launches_;   // units to reduce in this backward, in this order
   size_t next_launch_ = 0;
   std::deque<FlatParameter*> reducing_;
+  FlatParameter* offloading_ = nullptr;  // whose gradients are on their way to the host
 };
 
 }  // namespace lockstep::strategies
