@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "lockstep/amp/training/training_step.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/error.h"
@@ -19,6 +21,8 @@
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/strategies/engine/deepspeed_config.h"
+#include "lockstep/strategies/engine/engine.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/tensor/ops.h"
@@ -101,7 +105,22 @@ void Deferred(comm::RankContext& context) {
   autograd::Backward(model->Loss(Ids(world->rank()), Ids(world->rank() + 1)));
 }
 
+void Configured(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  auto model = std::make_shared<models::Gpt2>(config);
+  const Tensor ids = Ids(world->rank()), targets = Ids(world->rank() + 1);
+  const std::string json = R"({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "zero_optimization": {"stage": 3}})";
+  engine::DeepSpeedConfig settings = engine::ParseDeepSpeedConfig(json, world->size());
+  engine::Engine engine(model, world, settings,
+                        {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()});
+  amp::StepReport report =
+      engine.Step([&](int64_t /*micro_batch*/) { return model->Loss(ids, targets); });
+  if (!report.stepped) throw InternalError("no step");
+}
+
 TEST(FsdpPageTest, ExamplesRun) {
+  comm::SpawnThreads(2, &Configured).ThrowIfFailed();
   comm::SpawnThreads(2, &Training).ThrowIfFailed();
   comm::SpawnThreads(4, &Hybrid).ThrowIfFailed();
   comm::SpawnThreads(2, &Deferred).ThrowIfFailed();

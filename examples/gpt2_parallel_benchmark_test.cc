@@ -83,8 +83,8 @@ TEST(Gpt2ParallelBenchmarkTest, EveryStrategyTrainsTheSameRowsAndPrintsOneLine) 
 
 TEST(Gpt2ParallelBenchmarkTest, WrongFlagsAreOneLineAndStatusOne) {
   for (const char* flags :
-       {"--size=large", "--strategy=fsdp", "--strategy=single --ranks=2", "--ranks=-1", "--ranks=5",
-        "--rows=5", "--rows=-1", "--threads=-1", "--steps=0", "--amp=bf8",
+       {"--size=large", "--strategy=sharded", "--strategy=single --ranks=2", "--ranks=-1",
+        "--ranks=5", "--rows=5", "--rows=-1", "--threads=-1", "--steps=0", "--amp=bf8",
         "--strategy=dp --gradient_as_bucket_view", "--no_such_flag", "stray"}) {
     const Outcome run = RunBenchmark(flags);
     EXPECT_EQ(run.status, 1) << flags;

@@ -29,6 +29,7 @@ using Piece = FullyShardedDataParallel::Piece;
 
 constexpr absl::string_view kModelPrefix = "model.";
 constexpr absl::string_view kOptimizerPrefix = "optimizer.";
+constexpr absl::string_view kKindPrefix = "optimizer_kind.";
 
 // Whether `good` holds on all ranks.
 bool AllAgree(FullyShardedDataParallel& fsdp, bool good) {
@@ -237,7 +238,7 @@ ShardedTraining Restore(FullyShardedDataParallel& fsdp, optim::Optimizer& optimi
   for (const auto& [name, value] : saved.values) {
     if (absl::StartsWith(name, kOptimizerPrefix)) {
       state.numbers[name.substr(kOptimizerPrefix.size())] = std::get<int64_t>(value);
-    } else {
+    } else if (!absl::StartsWith(name, kKindPrefix)) {
       result.values[name] = value;
     }
   }
@@ -251,7 +252,7 @@ ShardedTraining Restore(FullyShardedDataParallel& fsdp, optim::Optimizer& optimi
   // A rank with nothing of a parameter has no file entry for its moments either.
   std::set<std::string> kinds;
   for (const auto& [name, value] : saved.values) {
-    if (absl::StartsWith(name, "kinds.")) kinds.insert(name.substr(6));
+    if (absl::StartsWith(name, kKindPrefix)) kinds.insert(name.substr(kKindPrefix.size()));
   }
   for (const auto& [name, piece] : pieces) {
     if (piece.begin != piece.end || !state.numbers.contains(absl::StrCat(name, ".step"))) continue;
@@ -292,7 +293,7 @@ std::string SaveShardedTraining(FullyShardedDataParallel& fsdp, const optim::Opt
           "SaveShardedTraining: the optimizer has state of ", NameOfMoment(name),
           ", which is not sharded; save a full state (FullStateDict, FullOptimizerState)"));
     }
-    all[absl::StrCat("kinds.", name.substr(name.rfind('.') + 1))] = int64_t{1};
+    all[absl::StrCat(kKindPrefix, name.substr(name.rfind('.') + 1))] = int64_t{1};
     if (piece->second.begin == piece->second.end) continue;
     shards.push_back({absl::StrCat(kOptimizerPrefix, name), piece->second.shape,
                       piece->second.begin, piece->second.end, tensor});

@@ -60,7 +60,7 @@ TEST(SaveFullStateTest, IsTheFileOfAnUnshardedModelAndLoadsOnAnyNumberOfRanks) {
     if (rank == 0) saved = values;
   });
   auto whole = MakeMlp(9);
-  const state::SafetensorsFile file(path);
+  const auto file = state::SafetensorsFile::Open(path);
   NamedTensors state;
   for (const auto& [name, tensor] : whole->NamedParameters()) state.Insert(name, file.Load(name));
   whole->LoadStateDict(state);
@@ -93,7 +93,7 @@ TEST(SaveFullStateTest, SharedParametersHaveAllTheirNames) {
     FullyShardedDataParallel fsdp(model, world, {.wrap_policy = WrapByType<models::Gpt2Block>()});
     const std::vector<double> before = FullParameters(fsdp, *model);
     SaveFullState(fsdp, path);
-    const state::SafetensorsFile file(path);
+    const auto file = state::SafetensorsFile::Open(path);
     EXPECT_EQ(file.Load("lm_head.weight").ToVector<float>(),
               file.Load("transformer.wte.weight").ToVector<float>());
     ManualSeed(77, rank);
