@@ -28,6 +28,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -145,31 +146,35 @@ Settings Deserialize(absl::string_view text) {
           .amp = parts.at(7)};
 }
 
-// The mean loss over the rows of (ids, targets), under a strategy that the function keeps alive.
-using LossFunction = std::function<Tensor(const Tensor& ids, const Tensor& targets)>;
+struct Wrapped {
+  // The mean loss over the rows of (ids, targets), under a strategy that the function keeps alive.
+  std::function<Tensor(const Tensor& ids, const Tensor& targets)> loss;
+  // More fields of the line: " name=value". May be null.
+  std::function<std::string()> fields = nullptr;
+};
 
 // Where strategies differ, and all that a step needs to know of one. The optimizer is made
 // afterwards, of the module's parameters as the strategy leaves them.
-LossFunction Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>& model,
-                  const std::shared_ptr<comm::Communicator>& world) {
+Wrapped Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>& model,
+             const std::shared_ptr<comm::Communicator>& world) {
   if (settings.strategy == "ddp") {
     auto ddp = std::make_shared<strategies::DistributedDataParallel>(
         model, world,
         strategies::DistributedDataParallelOptions{.gradient_as_bucket_view =
                                                        settings.gradient_as_bucket_view});
-    return [model, ddp](const Tensor& ids, const Tensor& targets) {
+    return {[model, ddp](const Tensor& ids, const Tensor& targets) {
       return model->Loss(ids, targets);
-    };
+    }};
   }
   if (settings.strategy == "dp") {
     auto parallel = std::make_shared<strategies::DataParallel>(
         model, strategies::DataParallelOptions{.devices = strategies::CpuDevices(settings.ranks)});
-    return [model, parallel](const Tensor& ids, const Tensor& targets) {
+    return {[model, parallel](const Tensor& ids, const Tensor& targets) {
       const auto on_replica = [&](const TensorTree& rows) {
         return TensorTree(model->Loss(rows[0].tensor(), rows[1].tensor()));
       };
       return parallel->MeanLoss(on_replica, {ids, targets});
-    };
+    }};
   }
   if (absl::StartsWith(settings.strategy, "fsdp")) {
     strategies::FullyShardedDataParallelOptions options;
@@ -179,11 +184,15 @@ LossFunction Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>&
       options.sharding_strategy = strategies::ShardingStrategy::kShardGradOp;
     }
     auto fsdp = std::make_shared<strategies::FullyShardedDataParallel>(model, world, options);
-    return [model, fsdp](const Tensor& ids, const Tensor& targets) {
-      return model->Loss(ids, targets);
-    };
+    return {[model, fsdp](const Tensor& ids, const Tensor& targets) {
+              return model->Loss(ids, targets);
+            },
+            [fsdp] {
+              return absl::StrFormat(" hidden_gather_share=%.2f",
+                                     fsdp->statistics().hidden_gather_share());
+            }};
   }
-  return [model](const Tensor& ids, const Tensor& targets) { return model->Loss(ids, targets); };
+  return {[model](const Tensor& ids, const Tensor& targets) { return model->Loss(ids, targets); }};
 }
 
 Tensor Tokens(const models::Gpt2Config& config, int64_t rows) {
@@ -205,7 +214,7 @@ void Measure(const Settings& settings, const std::shared_ptr<comm::Communicator>
   ManualSeed(1, world->rank());
   const models::Gpt2Config config = models::Gpt2Preset(settings.size);
   auto model = std::make_shared<models::Gpt2>(config);
-  const LossFunction loss_of = Wrap(settings, model, world);
+  const Wrapped wrapped = Wrap(settings, model, world);
   optim::AdamW optimizer(model->NamedParameters(), {.lr = 1e-3});
   const std::optional<amp::AutocastOptions> options = amp::ParseAutocast(settings.amp);
   const Tensor ids = Tokens(config, settings.rows_per_process());
@@ -215,7 +224,7 @@ void Measure(const Settings& settings, const std::shared_ptr<comm::Communicator>
     {
       std::optional<amp::Autocast> autocast;
       if (options) autocast.emplace(*options);
-      loss = loss_of(ids, targets);
+      loss = wrapped.loss(ids, targets);
     }
     autograd::Backward(loss);
     optimizer.Step();
@@ -238,12 +247,13 @@ void Measure(const Settings& settings, const std::shared_ptr<comm::Communicator>
   std::printf(
       "size=%s strategy=%s ranks=%d rows=%lld threads=%d amp=%s step_ms=%.2f "
       "tokens_per_second=%.0f "
-      "processor_ms=%.2f peak_bytes=%lld loss=%.3f\n",
+      "processor_ms=%.2f peak_bytes=%lld loss=%.3f%s\n",
       settings.size.c_str(), settings.strategy.c_str(), settings.ranks,
       static_cast<long long>(settings.rows), settings.threads,
       settings.amp.empty() ? "none" : settings.amp.c_str(), median * 1e3, tokens / median,
       Median(processor_seconds) * 1e3 * world->size(),
-      static_cast<long long>(GetMemoryStats(Cpu()).peak_bytes), loss.Item<double>());
+      static_cast<long long>(GetMemoryStats(Cpu()).peak_bytes), loss.Item<double>(),
+      wrapped.fields ? wrapped.fields().c_str() : "");
 }
 
 void RankMain(comm::RankContext& context) {

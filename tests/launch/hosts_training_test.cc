@@ -101,6 +101,23 @@ TEST_F(HostsTrainingTest, SeveralHostsTrainAsOneDoes) {
   }
 }
 
+// Parameters are shared inside of each host, and gradients averaged between the two; or shared by
+// all.
+TEST_F(HostsTrainingTest, ShardedStrategiesTrainOverTwoHosts) {
+  TestProcess one(kLaunch, Joined({"--nproc=4"}, Training(20, "one")), folder_);
+  ASSERT_EQ(one.Wait(), 0) << one.err();
+  for (const std::vector<std::string>& strategy : std::vector<std::vector<std::string>>{
+           {"--strategy=hybrid", "--replicas=2"}, {"--strategy=fsdp"}}) {
+    const Hosts hosts(2);
+    const auto launchers =
+        Launch(hosts, 2, Joined(Training(20, "two" + strategy[0].substr(11)), strategy));
+    for (const auto& launcher : launchers) EXPECT_EQ(launcher->Wait(), 0) << launcher->err();
+    EXPECT_TRUE(Contains(launchers[0]->out(), "backend gloo")) << launchers[0]->out();
+    EXPECT_NEAR(ValidationLoss(*launchers[0]), ValidationLoss(one), 1e-3) << strategy[0];
+    EXPECT_TRUE(folder_.NoneLeft());
+  }
+}
+
 TEST_F(HostsTrainingTest, ACutLinkIsNamedByEachRankAndTheRestartFinishesWhenItIsBack) {
   constexpr int kSteps = 600;
   TestProcess one(kLaunch, Joined({"--nproc=4"}, Training(kSteps, "one")), folder_);
