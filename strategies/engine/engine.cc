@@ -95,7 +95,19 @@ Engine::Engine(std::shared_ptr<nn::Module> module, std::shared_ptr<comm::Communi
   MakeTraining();
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  try {
+    FinishGathers();
+  } catch (const Error&) {
+    // The group has failed, and its next call says why.
+  }
+}
+
+// A rank that ends while the last step's parameters travel would fail the others' gathers.
+void Engine::FinishGathers() const {
+  const auto* const zero = dynamic_cast<const strategies::ZeroOptimizer*>(optimizer_.get());
+  if (zero != nullptr) zero->Synchronize();
+}
 
 std::optional<DType> Engine::LowPrecision() const {
   if (config_.bf16_enabled) return DType::kBFloat16;
@@ -210,6 +222,7 @@ amp::StepReport Engine::Step(absl::FunctionRef<Tensor(int64_t)> loss) {
 
 NamedTensors Engine::ModelState() {
   if (fsdp_) return fsdp_->FullStateDict();
+  FinishGathers();
   return world_->rank() == 0 ? module_->StateDict() : NamedTensors();
 }
 

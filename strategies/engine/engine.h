@@ -68,6 +68,7 @@ class Engine {
   // (settings that exclude each other here, with what to use) and what the strategies throw.
   Engine(std::shared_ptr<nn::Module> module, std::shared_ptr<comm::Communicator> world,
          const DeepSpeedConfig& config, const EngineOptions& options = {});
+  // Waits for what the last step has under way.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -98,6 +99,7 @@ class Engine {
   void Shard(const EngineOptions& options);
   void MakeOptimizer(const EngineOptions& options);
   void MakeTraining();
+  void FinishGathers() const;
   std::optional<DType> LowPrecision() const;
 
   const DeepSpeedConfig config_;
