@@ -12,6 +12,7 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/strategies/claim_gradient.h"
 #include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops/creation.h"
@@ -20,9 +21,6 @@
 
 namespace lockstep::strategies {
 namespace {
-
-// Of which a parameter's gradient has one.
-constexpr char kHookRole[] = "averaging over ranks";
 
 void Refuse(bool given, const char* first, const char* second, const char* remedy) {
   if (!given) return;
@@ -105,20 +103,12 @@ Reducer::~Reducer() {
 
 void Reducer::InstallHooks() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    try {
-      // A weak pointer: parameters may outlive the strategy.
-      hooks_.push_back(autograd::RegisterPostAccumulateGradHook(
-          parameters_[i].second,
-          [weak = weak_from_this(), index = static_cast<int64_t>(i)](const Tensor&) {
-            if (auto self = weak.lock()) self->OnGradient(index);
-          },
-          kHookRole));
-    } catch (const Error& error) {
-      if (error.code() != absl::StatusCode::kAlreadyExists) throw;
-      throw AlreadyExistsError(absl::StrCat(
-          "DistributedDataParallel: the gradient of ", NameOf(i),
-          " is averaged by another strategy already; wrap a module, and what is in it, once"));
-    }
+    // A weak pointer: parameters may outlive the strategy.
+    hooks_.push_back(
+        ClaimGradient("DistributedDataParallel", NameOf(i), parameters_[i].second,
+                      [weak = weak_from_this(), index = static_cast<int64_t>(i)](const Tensor&) {
+                        if (auto self = weak.lock()) self->OnGradient(index);
+                      }));
   }
 }
 

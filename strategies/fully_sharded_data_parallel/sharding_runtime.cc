@@ -12,6 +12,7 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/strategies/claim_gradient.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/gradient_division.h"
 #include "lockstep/tensor/ops/elementwise.h"
 
@@ -20,8 +21,7 @@ namespace {
 
 constexpr size_t kRoot = 0;
 
-// As the other strategies name it: a gradient is averaged once.
-constexpr char kHookRole[] = "averaging over ranks";
+constexpr char kName[] = "FullyShardedDataParallel";
 
 bool KeepsParameters(const FullyShardedDataParallelOptions& options) {
   switch (options.sharding_strategy) {
@@ -30,18 +30,6 @@ bool KeepsParameters(const FullyShardedDataParallelOptions& options) {
       return !options.reshard_after_forward;
     default:
       return true;
-  }
-}
-
-autograd::HookHandle ClaimGradient(const std::string& name, const Tensor& parameter,
-                                   autograd::LeafHook hook) {
-  try {
-    return autograd::RegisterPostAccumulateGradHook(parameter, std::move(hook), kHookRole);
-  } catch (const Error& error) {
-    if (error.code() != absl::StatusCode::kAlreadyExists) throw;
-    throw AlreadyExistsError(absl::StrCat(
-        "FullyShardedDataParallel: the gradient of ", name,
-        " is averaged by another strategy already; wrap a module, and what is in it, once"));
   }
 }
 
@@ -140,7 +128,7 @@ void ShardingRuntime::CheckUnclaimed(const std::vector<UnitPlan>& plans) {
     for (const FlatPlan& flat : plan.flats) {
       if (!flat.trainable) continue;
       for (const auto& [name, parameter] : flat.parameters) {
-        ClaimGradient(name, parameter, [](const Tensor&) {}).Remove();
+        ClaimGradient(kName, name, parameter, [](const Tensor&) {}).Remove();
       }
     }
   }
@@ -153,7 +141,7 @@ void ShardingRuntime::HookLeaves(size_t unit) {
     const NamedTensors& parameters = flats[flat]->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
       const LeafPlace place = {unit, flat, i};
-      leaf_hooks_.push_back(ClaimGradient(parameters[i].first, parameters[i].second,
+      leaf_hooks_.push_back(ClaimGradient(kName, parameters[i].first, parameters[i].second,
                                           [weak = weak_from_this(), place](const Tensor&) {
                                             if (auto self = weak.lock())
                                               self->OnLeafGradient(place);

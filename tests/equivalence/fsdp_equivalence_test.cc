@@ -25,7 +25,6 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/models/gpt2.h"
-#include "lockstep/models/mlp.h"
 #include "lockstep/nn/layer_norm.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/module.h"
@@ -39,6 +38,7 @@
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/thread_state.h"
 #include "lockstep/tests/equivalence/gpt_training.h"
+#include "lockstep/tests/equivalence/tasks.h"
 
 namespace lockstep::equivalence {
 namespace {
@@ -51,45 +51,6 @@ using Options = strategies::FullyShardedDataParallelOptions;
 
 constexpr int64_t kRows = 24;
 constexpr int kSteps = 3;
-
-// A model and its mean loss over rows [first, first + count) of data that has no end.
-struct Task {
-  std::shared_ptr<nn::Module> model;
-  std::function<Tensor(int64_t first, int64_t count)> loss;
-};
-
-Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency) {
-  std::vector<double> values;
-  for (int64_t i = first * columns; i < (first + rows) * columns; ++i) {
-    values.push_back(std::sin(frequency * static_cast<double>(i) + 0.1));
-  }
-  return FromVector<double>(values, {rows, columns}, {.dtype = DType::kFloat32});
-}
-
-Task MlpTask() {
-  auto model = std::make_shared<models::Mlp>(
-      models::MlpConfig{.sizes = {5, 17, 9, 3}, .activation = models::MlpActivation::kTanh});
-  return {model, [model](int64_t first, int64_t count) {
-            return MseLoss((*model)(Waves(first, count, 5, 0.7)), Waves(first, count, 3, 0.31));
-          }};
-}
-
-// The head is the token embedding: tied weights, which belong to the root.
-Task GptTask() {
-  auto model = std::make_shared<models::Gpt2>(
-      models::Gpt2Config{.layers = 2, .heads = 2, .width = 16, .block = 8, .vocabulary = 31});
-  return {model, [model](int64_t first, int64_t count) {
-            std::vector<int64_t> ids, targets;
-            for (int64_t row = first; row < first + count; ++row) {
-              for (int64_t i = 0; i < 8; ++i) {
-                ids.push_back((row * row + 3 * i) % 31);
-                targets.push_back((row * row + 3 * i + 3) % 31);
-              }
-            }
-            return model->Loss(FromVector<int64_t>(ids, {count, 8}),
-                               FromVector<int64_t>(targets, {count, 8}));
-          }};
-}
 
 struct Scenario {
   Task (*make)() = &GptTask;
