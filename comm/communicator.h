@@ -15,7 +15,7 @@
 // * A call validates its arguments, queues the collective and returns a Work; the group's
 //   communication thread (CPU) or stream (CUDA) runs the collectives in order. Until the work has
 //   been waited for, inputs must not be written and outputs neither read nor written.
-// * Signatures (op, dtype, counts, root, reduction) are compared on every call. A
+// * Signatures (op, dtype, counts, root, reduction, tag) are compared on every call. A
 //   difference, a rank that does not come before the deadline, or a rank that dies is an Error from
 //   Wait() on every other rank, naming ranks, group, sequence number and calls. The group is then
 //   in the error state: what is pending fails, and later calls throw at once. A new group can be

@@ -139,12 +139,10 @@ void TrainConfig::ResolveSharding() {
           absl::StrCat("do not divide --ranks=", ranks));
   Require(backward_prefetch == "pre" || backward_prefetch == "post" || backward_prefetch == "none",
           "backward_prefetch", backward_prefetch, "give pre, post or none");
-  Require(param_dtype.empty() || param_dtype == "bf16" || param_dtype == "fp16", "param_dtype",
-          param_dtype, "give bf16 or fp16, or nothing for float32");
+  Require(param_dtype.empty() || param_dtype == "bf16", "param_dtype", param_dtype,
+          "give bf16, or nothing for float32; float16 wants the gradient scaler of --amp=fp16");
   Require(param_dtype.empty() || amp.empty(), "param_dtype", param_dtype,
           absl::StrCat("does not go with --amp=", amp, "; give one of them"));
-  Require(param_dtype != "fp16", "param_dtype", param_dtype,
-          "wants a gradient scaler, which comes with --amp=fp16; use that, or bf16");
   Require(!cpu_offload || strategy != "no_shard", "cpu_offload", "true",
           "has nothing to gather with --strategy=no_shard; use fsdp");
   Require(!deferred_init || !absl::StartsWith(checkpoint, "budget"), "deferred_init", "true",

@@ -58,7 +58,7 @@ struct TrainConfig {
   std::string backward_prefetch = "pre";  // pre, post or none
   bool forward_prefetch = true;
   bool cpu_offload = false;
-  std::string param_dtype = {};  // bf16 or fp16; empty: float32
+  std::string param_dtype = {};  // bf16; empty: float32
   bool deferred_init = false;
   std::string config = {};  // path of a file in DeepSpeed's vocabulary: the strategy "config"
 

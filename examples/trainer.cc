@@ -157,6 +157,7 @@ class Trainer {
       optimizer_ = &engine->optimizer();
       schedule_ = engine->schedule();
       scaler_ = engine->scaler();
+      autocast_ = engine->autocast();
     } else {
       MakeTraining(matrices);
     }
@@ -515,7 +516,7 @@ class Trainer {
   std::shared_ptr<data::ByteTextDataset> train_;
   std::shared_ptr<data::ByteTextDataset> validation_;
   data::DataLoader loader_;
-  const std::optional<amp::AutocastOptions> autocast_;
+  std::optional<amp::AutocastOptions> autocast_;
   std::shared_ptr<models::Gpt2> model_;
   std::string checkpointing_;  // what of the model is recomputed, in words
   int64_t parameter_count_ = 0;

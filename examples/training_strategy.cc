@@ -142,6 +142,19 @@ class DdpStrategy final : public TrainingStrategy {
 
 // ---- FullyShardedDataParallel ----
 
+// Since the last call: the time that this rank waited for parameters and gradients.
+class ExposedSeconds {
+ public:
+  double Next(const strategies::FullyShardedDataParallel& fsdp) {
+    const strategies::ShardingTotals totals = fsdp.statistics();
+    const double all = totals.exposed_gather_seconds + totals.exposed_reduce_seconds;
+    return all - std::exchange(before_, all);
+  }
+
+ private:
+  double before_ = 0;
+};
+
 void CallInside(strategies::FullyShardedDataParallel& fsdp, const std::function<void()>& function) {
   fsdp.CallMethod(*fsdp.module(), {}, [&](TensorSpan) -> TensorList {
     function();
@@ -176,11 +189,7 @@ class FsdpStrategy final : public TrainingStrategy {
       return fsdp_->ClipGradNorm(max_norm, {.error_if_nonfinite = true});
     };
   }
-  double exposed_seconds() override {
-    const strategies::ShardingTotals totals = fsdp_->statistics();
-    const double all = totals.exposed_gather_seconds + totals.exposed_reduce_seconds;
-    return all - std::exchange(exposed_before_, all);
-  }
+  double exposed_seconds() override { return exposed_.Next(*fsdp_); }
   bool shards() const override { return true; }
 
   void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
@@ -225,7 +234,6 @@ class FsdpStrategy final : public TrainingStrategy {
                                              : strategies::BackwardPrefetch::kNone;
     options.forward_prefetch = config.forward_prefetch;
     if (config.param_dtype == "bf16") options.mixed_precision.param_dtype = DType::kBFloat16;
-    if (config.param_dtype == "fp16") options.mixed_precision.param_dtype = DType::kFloat16;
     if (!config.param_dtype.empty()) {
       options.mixed_precision.reduce_dtype = DType::kFloat32;
       options.mixed_precision.output_dtype = DType::kFloat32;
@@ -236,7 +244,7 @@ class FsdpStrategy final : public TrainingStrategy {
 
   const TrainConfig config_;
   std::optional<strategies::FullyShardedDataParallel> fsdp_;
-  double exposed_before_ = 0;
+  ExposedSeconds exposed_;
 };
 
 // ---- A file in DeepSpeed's vocabulary ----
@@ -251,6 +259,10 @@ class EngineStrategy final : public TrainingStrategy {
 
   engine::Engine* engine() override { return &engine_; }
   bool collective_forward() const override { return engine_.config().zero.stage >= 2; }
+  double exposed_seconds() override {
+    if (engine_.fsdp() != nullptr) return exposed_.Next(*engine_.fsdp());
+    return engine_.ddp()->statistics().exposed_seconds;
+  }
   void Inside(const std::function<void()>& function) override {
     if (engine_.fsdp() == nullptr) return function();
     CallInside(*engine_.fsdp(), function);
@@ -271,6 +283,7 @@ class EngineStrategy final : public TrainingStrategy {
 
  private:
   engine::Engine engine_;
+  ExposedSeconds exposed_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
@@ -63,14 +64,13 @@ class TrainingStrategy {
   virtual void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
                     std::vector<std::string>& begins_anew);
 
-  // More of it for the plan: ", units of a block".
+  // More of it for the plan: ", 5 units".
   virtual std::string Details() const { return ""; }
   // Whether to print who holds how many bytes.
   virtual bool shards() const { return false; }
 
  protected:
   models::Gpt2& model() { return *model_; }
-  const std::shared_ptr<models::Gpt2>& shared_model() const { return model_; }
   static void PutOptimizer(const optim::OptimizerState& optimizer, state::TrainingState& state);
   static optim::OptimizerState GetOptimizer(const state::TrainingState& state);
 

@@ -161,7 +161,13 @@ std::string LoadNewest(const std::string& root, absl::string_view kind,
       load(*path);
       return *path;
     } catch (const Error& error) {
-      if (error.code() == absl::StatusCode::kInvalidArgument) throw;
+      // What says that this state is not good; anything else (memory, a group that has failed) is
+      // no reason to go back to an older one.
+      const absl::StatusCode code = error.code();
+      if (code != absl::StatusCode::kDataLoss && code != absl::StatusCode::kNotFound &&
+          code != absl::StatusCode::kFailedPrecondition && code != absl::StatusCode::kAborted) {
+        throw;
+      }
       skipped.push_back(error.message());
     }
   }

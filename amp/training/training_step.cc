@@ -101,6 +101,8 @@ TrainingStep::TrainingStep(TrainingStepOptions options) : options_(std::move(opt
   if (options_.clip_norm.has_value()) {
     Require(*options_.clip_norm > 0, "clip_norm is ", *options_.clip_norm, "; it is positive");
   }
+  Require(!options_.clip_grad_norm || options_.clip_norm.has_value(),
+          "clip_grad_norm without clip_norm; give the norm too");
   Require(!options_.clip_grad_norm || options_.optimizers.size() == 1, "clip_grad_norm with ",
           options_.optimizers.size(), " optimizers; it clips all gradients: give one optimizer");
   const GradScaler* const scaler = options_.scaler;

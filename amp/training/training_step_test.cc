@@ -284,6 +284,23 @@ TEST(TrainingStepTest, UnscalesBeforeItClips) {
   }
 }
 
+TEST(TrainingStepTest, ClipsAsItIsTold) {
+  OneVector model({0, 0});
+  TrainingStepOptions options = model.Options();
+  options.clip_norm = 2;
+  std::vector<double> norms;
+  options.clip_grad_norm = [&](double max_norm) {
+    norms.push_back(max_norm);
+    MulInPlace(autograd::Grad(model.w), 0.5);
+    return FromVector<float>({7}, {1});
+  };
+  TrainingStep training(options);
+  const StepReport report = training.Run([&](int64_t) { return LossOf(model.w, {3, 4}); });
+  EXPECT_THAT(norms, ElementsAre(2));
+  EXPECT_EQ(report.grad_norm, 7);
+  EXPECT_THAT(model.seen, ElementsAre(1.5, 2));
+}
+
 TEST(TrainingStepTest, ASkippedStepLeavesEverythingAndSaysSo) {
   const Tensor w = Parameter({1});
   optim::Adam optimizer({{"w", w}}, {.lr = 0.25});
@@ -622,6 +639,9 @@ TEST(TrainingStepTest, OptionsAndLossesAreChecked) {
             "TrainingStep: optimizers 0 and 1 are the same");
   EXPECT_THAT(message({.optimizers = {{&model.optimizer}}, .clip_norm = 0.0}),
               HasSubstr("clip_norm is 0"));
+  const auto clip = [](double) { return Tensor(); };
+  EXPECT_THAT(message({.optimizers = {{&model.optimizer}}, .clip_grad_norm = clip}),
+              HasSubstr("clip_grad_norm without clip_norm"));
   EXPECT_THAT(message({.optimizers = {{&model.optimizer}}, .micro_batches = 0}),
               HasSubstr("micro_batches is 0"));
   TrainingStep training(model.Options());

@@ -88,27 +88,47 @@ struct Mismatch {
 
 std::vector<Mismatch> Mismatches() {
   using T = const Tensor&;
-  return {{"op", [](Communicator& c, T x, T) { return c.AllReduce(x); },
-           [](Communicator& c, T x, T) { return c.Broadcast(x); }, "AllReduce(float32 x 5, sum)",
-           "Broadcast(float32 x 5, root 0)"},
-          {"dtype", [](Communicator& c, T x, T) { return c.AllReduce(x); },
-           [](Communicator& c, T, T i) { return c.AllReduce(i); }, "AllReduce(float32 x 5, sum)",
-           "AllReduce(int32 x 5, sum)"},
-          {"count", [](Communicator& c, T x, T) { return c.AllReduce(x); },
-           [](Communicator& c, T, T) { return c.AllReduce(Empty({70000})); },
-           "AllReduce(float32 x 5, sum)", "AllReduce(float32 x 70000, sum)"},
-          {"empty", [](Communicator& c, T x, T) { return c.AllReduce(x); },
-           [](Communicator& c, T, T) { return c.AllReduce(Empty({0})); },
-           "AllReduce(float32 x 5, sum)", "AllReduce(float32 x 0, sum)"},
-          {"reduction", [](Communicator& c, T x, T) { return c.AllReduce(x); },
-           [](Communicator& c, T x, T) { return c.AllReduce(x, {.op = ReduceOp::kMax}); },
-           "AllReduce(float32 x 5, sum)", "AllReduce(float32 x 5, max)"},
-          {"root", [](Communicator& c, T x, T) { return c.Broadcast(x, {.root = 0}); },
-           [](Communicator& c, T x, T) { return c.Broadcast(x, {.root = 1}); },
-           "Broadcast(float32 x 5, root 0)", "Broadcast(float32 x 5, root 1)"},
-          {"barrier", [](Communicator& c, T, T) { return c.Barrier(); },
-           [](Communicator& c, T x, T) { return c.AllReduce(x); }, "Barrier()",
-           "AllReduce(float32 x 5, sum)"}};
+  return {
+      {"op", [](Communicator& c, T x, T) { return c.AllReduce(x); },
+       [](Communicator& c, T x, T) { return c.Broadcast(x); }, "AllReduce(float32 x 5, sum)",
+       "Broadcast(float32 x 5, root 0)"},
+      {"dtype", [](Communicator& c, T x, T) { return c.AllReduce(x); },
+       [](Communicator& c, T, T i) { return c.AllReduce(i); }, "AllReduce(float32 x 5, sum)",
+       "AllReduce(int32 x 5, sum)"},
+      {"count", [](Communicator& c, T x, T) { return c.AllReduce(x); },
+       [](Communicator& c, T, T) { return c.AllReduce(Empty({70000})); },
+       "AllReduce(float32 x 5, sum)", "AllReduce(float32 x 70000, sum)"},
+      {"empty", [](Communicator& c, T x, T) { return c.AllReduce(x); },
+       [](Communicator& c, T, T) { return c.AllReduce(Empty({0})); }, "AllReduce(float32 x 5, sum)",
+       "AllReduce(float32 x 0, sum)"},
+      {"reduction", [](Communicator& c, T x, T) { return c.AllReduce(x); },
+       [](Communicator& c, T x, T) { return c.AllReduce(x, {.op = ReduceOp::kMax}); },
+       "AllReduce(float32 x 5, sum)", "AllReduce(float32 x 5, max)"},
+      {"root", [](Communicator& c, T x, T) { return c.Broadcast(x, {.root = 0}); },
+       [](Communicator& c, T x, T) { return c.Broadcast(x, {.root = 1}); },
+       "Broadcast(float32 x 5, root 0)", "Broadcast(float32 x 5, root 1)"},
+      {"reduce_tag", [](Communicator& c, T x, T) { return c.AllReduce(x, {.tag = 7}); },
+       [](Communicator& c, T x, T) { return c.AllReduce(x, {.tag = 8}); },
+       "AllReduce(float32 x 5, sum, tag 7)", "AllReduce(float32 x 5, sum, tag 8)"},
+      {"gather_tag",
+       [](Communicator& c, T x, T) { return c.AllGather(x, Empty({5 * c.size()}), {.tag = 1}); },
+       [](Communicator& c, T x, T) { return c.AllGather(x, Empty({5 * c.size()})); },
+       "AllGather(float32 x 5, tag 1)", "AllGather(float32 x 5)"},
+      {"scatter_tag",
+       [](Communicator& c, T x, T) {
+         return c.ReduceScatter(Empty({5 * c.size()}), x, {.tag = 1});
+       },
+       [](Communicator& c, T x, T) {
+         return c.ReduceScatter(Empty({5 * c.size()}), x, {.tag = 2});
+       },
+       "ReduceScatter(float32 x 5, sum, tag 1)", "ReduceScatter(float32 x 5, sum, tag 2)"},
+      {"list_tag", [](Communicator& c, T x, T) { return c.AllReduceCoalesced({x}, {.tag = 3}); },
+       [](Communicator& c, T x, T) { return c.AllReduceCoalesced({x}, {.tag = 4}); },
+       "AllReduce(float32 x 5 in 1 tensors, list 0de21504f16dc720, sum, tag 3)",
+       "AllReduce(float32 x 5 in 1 tensors, list 0de21504f16dc720, sum, tag 4)"},
+      {"barrier", [](Communicator& c, T, T) { return c.Barrier(); },
+       [](Communicator& c, T x, T) { return c.AllReduce(x); }, "Barrier()",
+       "AllReduce(float32 x 5, sum)"}};
 }
 
 void Disagree(RankContext& context) {

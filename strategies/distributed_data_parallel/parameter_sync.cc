@@ -11,6 +11,7 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
@@ -30,31 +31,11 @@ std::string Describe(const NamedTensors& tensors) {
   return text;
 }
 
-// The texts of all ranks.
-std::vector<std::string> AllGatherText(const std::string& mine, comm::Communicator& group) {
-  const int64_t ranks = group.size();
-  Tensor lengths = Empty({ranks}, {.dtype = DType::kInt64});
-  group.AllGather(FromVector<int64_t>({static_cast<int64_t>(mine.size())}, {1}), lengths).Wait();
-  const std::vector<int64_t> sizes = lengths.ToVector<int64_t>();
-  const int64_t longest = *std::max_element(sizes.begin(), sizes.end());
-  std::vector<uint8_t> bytes(mine.begin(), mine.end());
-  bytes.resize(static_cast<size_t>(longest));
-  Tensor all = Empty({ranks, longest}, {.dtype = DType::kUInt8});
-  group.AllGather(FromVector<uint8_t>(bytes, {longest}), all).Wait();
-  const std::vector<uint8_t> received = all.ToVector<uint8_t>();
-  std::vector<std::string> texts;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    const auto begin = received.begin() + rank * longest;
-    texts.emplace_back(begin, begin + sizes[static_cast<size_t>(rank)]);
-  }
-  return texts;
-}
-
 }  // namespace
 
 void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
                        comm::Communicator& group) {
-  const std::vector<std::string> texts = AllGatherText(Describe(tensors), group);
+  const std::vector<std::string> texts = comm::AllGatherBytes(group, Describe(tensors));
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     const std::vector<std::string> first = absl::StrSplit(texts[0], '\n', absl::SkipEmpty());

@@ -54,10 +54,16 @@ void Reducer::LoadState(const StrategyState& state) {
   const autograd::NoGradScope no_grad;
   const NamedTensors& averages = options_.hook ? state.own : state.shared;
   size_t known = 0;
-  for (int64_t wait = 0; wait < options_.staleness; ++wait) {
-    if (!averages.Contains(NameIn(wait, "report"))) continue;
-    LoadSet(SetAfter(wait), state, wait);
-    known += parameters_.size() + 1 + state.own.Contains(NameIn(wait, "bits"));
+  try {
+    for (int64_t wait = 0; wait < options_.staleness; ++wait) {
+      if (!averages.Contains(NameIn(wait, "report"))) continue;
+      LoadSet(SetAfter(wait), state, wait);
+      known += parameters_.size() + 1 + state.own.Contains(NameIn(wait, "bits"));
+    }
+  } catch (const Error&) {
+    // No step is to use a part of a state.
+    for (BucketSet& set : sets_) set.in_flight = false;
+    throw;
   }
   const size_t given = state.shared.size() + state.own.size();
   if (known == given) return;

@@ -153,10 +153,12 @@ template <typename Fn>
 AutoValue<int64_t> OfHiddenSize(const DeepSpeedAutos& autos, Fn fn) {
   AutoValue<int64_t> result{"DeepSpeedAutos::hidden_size", std::nullopt};
   // 2^31 squared is within int64.
-  if (autos.hidden_size.has_value() && *autos.hidden_size >= 1 &&
-      *autos.hidden_size <= int64_t{1} << 31) {
-    result.value = fn(*autos.hidden_size);
+  if (!autos.hidden_size.has_value()) return result;
+  if (*autos.hidden_size < 1 || *autos.hidden_size > int64_t{1} << 31) {
+    throw InvalidArgumentError(
+        absl::StrCat("DeepSpeedAutos::hidden_size is ", *autos.hidden_size, "; give 1 to 2^31"));
   }
+  result.value = fn(*autos.hidden_size);
   return result;
 }
 
@@ -265,6 +267,14 @@ void ReadZero(JsonSection& root, const DeepSpeedAutos& autos, DeepSpeedConfig& c
   zero.offload_param = ReadOffload(section, "offload_param", &config.ignored);
   ReadAbsentZeroFeatures(section);
   section.Finish();
+  // Read, so that their values are checked, and of no effect on results here.
+  for (const char* key :
+       {"overlap_comm", "contiguous_gradients", "round_robin_gradients", "reduce_bucket_size",
+        "allgather_bucket_size", "sub_group_size", "stage3_param_persistence_threshold",
+        "param_persistence_threshold", "stage3_gather_16bit_weights_on_model_save",
+        "gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save"}) {
+    if (section.Has(key)) config.ignored.push_back(absl::StrCat(section.path(), ".", key));
+  }
   CheckZero(section, zero, config.ranks);
 }
 
@@ -286,6 +296,8 @@ void ReadGradients(JsonSection& root, const DeepSpeedAutos& autos, DeepSpeedConf
   root.Real("gradient_clipping", &config.gradient_clipping, 0, std::numeric_limits<double>::max(),
             AutoValue<double>{"DeepSpeedAutos::gradient_clipping", autos.gradient_clipping});
   root.Bool("prescale_gradients", &config.prescale_gradients);
+  // Sums over ranks are accumulated in float32: dividing before changes nothing.
+  if (root.Has("prescale_gradients")) config.ignored.push_back("prescale_gradients");
   root.Real("gradient_predivide_factor", &config.gradient_predivide_factor,
             std::numeric_limits<float>::min());
   if (config.prescale_gradients && config.gradient_predivide_factor != 1) {

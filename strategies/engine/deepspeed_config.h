@@ -79,7 +79,7 @@ struct DeepSpeedZero {
   int64_t allgather_bucket_size = 500'000'000;
   int64_t sub_group_size = 1'000'000'000;
   int64_t stage3_prefetch_bucket_size = 50'000'000;
-  // Parameters below this size are not sharded.
+  // DeepSpeed keeps parameters below this size whole.
   int64_t stage3_param_persistence_threshold = 100'000;
   bool stage3_gather_16bit_weights_on_model_save = false;
   int64_t zero_hpz_partition_size = 1;  // ranks that share a second, nearer copy of the parameters
@@ -135,8 +135,9 @@ struct DeepSpeedConfig {
   bool wall_clock_breakdown = false;
   int64_t steps_per_print = 10;
 
-  // Paths of keys without effect here, in the file's order of sections, for the program to print
-  // once: "flops_profiler", "zero_optimization.override_module_apply".
+  // Paths of keys without effect on results here (some are read above, and checked), in the order
+  // in which sections are read, for the program to print once: "flops_profiler",
+  // "zero_optimization.override_module_apply".
   std::vector<std::string> ignored;
 };
 
@@ -151,7 +152,7 @@ DeepSpeedConfig ParseDeepSpeedConfig(absl::string_view json, int64_t ranks,
 DeepSpeedConfig LoadDeepSpeedConfig(const std::string& path, int64_t ranks,
                                     const DeepSpeedAutos& autos = {});
 
-// The settings as resolved, in DeepSpeed's vocabulary, without `ignored`: JSON that
+// The settings as resolved, in DeepSpeed's vocabulary, without keys that are not read: JSON that
 // ParseDeepSpeedConfig reads back as the same for the same ranks.
 std::string ToString(const DeepSpeedConfig& config);
 

@@ -98,9 +98,13 @@ TEST(DeepSpeedConfig, Zero2WithAutos) {
   EXPECT_EQ(warmup.warmup_num_steps, 10);
   EXPECT_EQ(warmup.warmup_type, optim::WarmupType::kLog);
   EXPECT_EQ(MakeSchedule(*config.scheduler).LearningRate(100, 0, 1), 3e-4);
-  EXPECT_THAT(config.ignored, ElementsAre("zero_optimization.offload_optimizer.pin_memory",
-                                          "zero_optimization.reduce_scatter",
-                                          "zero_optimization.allgather_partitions"));
+  EXPECT_THAT(
+      config.ignored,
+      ElementsAre("zero_optimization.offload_optimizer.pin_memory",
+                  "zero_optimization.reduce_scatter", "zero_optimization.allgather_partitions",
+                  "zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients",
+                  "zero_optimization.reduce_bucket_size",
+                  "zero_optimization.allgather_bucket_size"));
 }
 
 TEST(DeepSpeedConfig, Zero3WithAutos) {
@@ -122,8 +126,14 @@ TEST(DeepSpeedConfig, Zero3WithAutos) {
   EXPECT_EQ(decay.total_num_steps, 200);
   EXPECT_EQ(decay.warmup_type, optim::WarmupType::kLinear);
   EXPECT_EQ(MakeSchedule(*config.scheduler).LearningRate(201, 0, 1), 0);
-  EXPECT_THAT(config.ignored, ElementsAre("zero_optimization.stage3_max_live_parameters",
-                                          "zero_optimization.stage3_max_reuse_distance"));
+  EXPECT_THAT(
+      config.ignored,
+      ElementsAre("zero_optimization.stage3_max_live_parameters",
+                  "zero_optimization.stage3_max_reuse_distance", "zero_optimization.overlap_comm",
+                  "zero_optimization.contiguous_gradients", "zero_optimization.reduce_bucket_size",
+                  "zero_optimization.sub_group_size",
+                  "zero_optimization.stage3_param_persistence_threshold",
+                  "zero_optimization.stage3_gather_16bit_weights_on_model_save"));
 }
 
 TEST(DeepSpeedConfig, Zero1InBfloat16) {
@@ -143,7 +153,8 @@ TEST(DeepSpeedConfig, Zero1InBfloat16) {
   EXPECT_EQ(cosine.total_num_steps, 5000);
   EXPECT_NEAR(MakeSchedule(*config.scheduler).LearningRate(5000, 0, 6e-4), 6e-5, 1e-18);
   EXPECT_THAT(config.ignored,
-              ElementsAre("bf16.immediate_grad_update", "flops_profiler", "tensorboard"));
+              ElementsAre("bf16.immediate_grad_update", "zero_optimization.round_robin_gradients",
+                          "prescale_gradients", "flops_profiler", "tensorboard"));
 }
 
 TEST(DeepSpeedConfig, Zero3WithOffload) {
@@ -179,7 +190,7 @@ TEST(DeepSpeedConfig, Stage0) {
   EXPECT_TRUE(config.prescale_gradients);
   EXPECT_EQ(std::get<optim::AdamOptions>(config.optimizer.value()).beta1, 0.8);
   EXPECT_FALSE(config.communication_data_type.has_value());
-  EXPECT_THAT(config.ignored, IsEmpty());
+  EXPECT_THAT(config.ignored, ElementsAre("prescale_gradients"));
 }
 
 TEST(DeepSpeedConfig, DefaultsAreDeepSpeeds) {
@@ -209,7 +220,6 @@ TEST(DeepSpeedConfig, ToStringIsRead) {
     const std::string text = ToString(config);
     const DeepSpeedConfig again = ParseDeepSpeedConfig(text, 4);
     EXPECT_EQ(ToString(again), text) << name;
-    EXPECT_THAT(again.ignored, IsEmpty());
   }
   const std::string text = ToString(LoadDeepSpeedConfig(PathOf("zero2_auto"), 4, AllAutos()));
   EXPECT_THAT(text, AllOf(HasSubstr("\"gradient_clipping\": 0.75"), HasSubstr("\"lr\": 0.0003"),

@@ -62,9 +62,10 @@ void CheckConfig(const DeepSpeedConfig& config, int ranks) {
   Refuse(config.gradient_predivide_factor != 1,
          absl::StrCat("gradient_predivide_factor ", config.gradient_predivide_factor),
          "leave it out: sums over ranks are accumulated in float32 and do not overflow");
-  Refuse(zero.stage < 2 && config.communication_data_type.has_value(),
-         "communication_data_type with a stage below 2",
-         "leave it out, or use DistributedDataParallel with a compression hook");
+  Refuse(
+      zero.stage < 2 && config.communication_data_type.value_or(DType::kFloat32) != DType::kFloat32,
+      "communication_data_type with a stage below 2",
+      "leave it out, or use DistributedDataParallel with a compression hook");
   Refuse(zero.stage != 3 && zero.zero_hpz_partition_size > 1,
          "zero_hpz_partition_size with a stage below 3", "use stage 3");
   Refuse(zero.stage != 3 && zero.mics_shard_size > 0, "mics_shard_size with a stage below 3",
@@ -119,7 +120,8 @@ void Engine::Shard(const EngineOptions& options) {
   const DeepSpeedZero& zero = config_.zero;
   if (zero.stage < 2) {
     ddp_.emplace(module_, world_,
-                 strategies::DistributedDataParallelOptions{.gradient_as_bucket_view = true});
+                 strategies::DistributedDataParallelOptions{.find_unused_parameters = true,
+                                                            .gradient_as_bucket_view = true});
     return;
   }
   strategies::FullyShardedDataParallelOptions sharding;
@@ -190,7 +192,7 @@ void Engine::MakeTraining() {
     scaling.growth_interval = fp16.loss_scale_window;
     scaling.hysteresis = fp16.hysteresis;
     scaling.consecutive_hysteresis = fp16.consecutive_hysteresis;
-    scaling.min_scale = fixed ? fp16.loss_scale : std::max(fp16.min_loss_scale, 0x1p-24);
+    scaling.min_scale = fixed ? fp16.loss_scale : fp16.min_loss_scale;
     if (fixed) scaling.max_scale = fp16.loss_scale;
     scaler_ = std::make_unique<amp::GradScaler>(scaling);
   }
@@ -201,17 +203,24 @@ void Engine::MakeTraining() {
                                 .group = world_};
   if (config_.gradient_clipping > 0) step.clip_norm = config_.gradient_clipping;
   if (ddp_) {
-    if (LowPrecision().has_value()) step.autocast = amp::AutocastOptions{.dtype = *LowPrecision()};
+    step.autocast = autocast();
     step.no_sync = [this] {
       return std::make_shared<strategies::DistributedDataParallel::NoSync>(*ddp_);
     };
   } else {
     // Each micro-batch is reduced and added to the part: no rank holds whole gradients.
-    step.clip_grad_norm = [this](double max_norm) {
-      return fsdp_->ClipGradNorm(max_norm, {.error_if_nonfinite = true});
-    };
+    if (config_.gradient_clipping > 0) {
+      step.clip_grad_norm = [this](double max_norm) {
+        return fsdp_->ClipGradNorm(max_norm, {.error_if_nonfinite = true});
+      };
+    }
   }
   training_ = std::make_unique<amp::TrainingStep>(std::move(step));
+}
+
+std::optional<amp::AutocastOptions> Engine::autocast() const {
+  if (!ddp_ || !LowPrecision().has_value()) return std::nullopt;
+  return amp::AutocastOptions{.dtype = *LowPrecision()};
 }
 
 amp::StepReport Engine::Step(absl::FunctionRef<Tensor(int64_t)> loss) {
@@ -236,11 +245,11 @@ optim::OptimizerState Engine::OptimizerState() {
 
 void Engine::Load(const NamedTensors& model, const optim::OptimizerState& optimizer) {
   if (fsdp_) {
-    fsdp_->LoadFullStateDict(model);
     fsdp_->LoadFullOptimizerState(*optimizer_, optimizer);
+    fsdp_->LoadFullStateDict(model);
   } else {
-    module_->LoadStateDict(model);
     optimizer_->LoadState(optimizer);
+    module_->LoadStateDict(model);
   }
 }
 

@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "lockstep/amp/autocast.h"
 #include "lockstep/amp/scaler/grad_scaler.h"
 #include "lockstep/amp/training/training_step.h"
 #include "lockstep/comm/communicator.h"
@@ -77,8 +78,11 @@ class Engine {
   // gradient_accumulation_steps. Throws as amp::TrainingStep::Run.
   amp::StepReport Step(absl::FunctionRef<Tensor(int64_t micro_batch)> loss);
 
-  // Whole states, as of one rank alone: on rank 0, and empty elsewhere; every rank calls them. Any
-  // number of ranks, and any stage, loads them.
+  // Whole states, as of one rank alone: on rank 0, and empty elsewhere; every rank calls them. Of
+  // stages 0 and 1 they share storage with the model and the optimizer: write or Clone() them
+  // before the next step. Any number of ranks, and any stage, loads them: every rank gives the
+  // whole, e.g. from a file. Load() throws InvalidArgument for what does not fit; the optimizer's
+  // part is looked at first, and the model has not changed then.
   NamedTensors ModelState();
   optim::OptimizerState OptimizerState();
   void Load(const NamedTensors& model, const optim::OptimizerState& optimizer);
@@ -88,6 +92,8 @@ class Engine {
   // Null where the file has no scheduler, and no fp16.
   optim::Schedule* schedule() { return schedule_.get(); }
   amp::GradScaler* scaler() { return scaler_.get(); }
+  // What Step() puts around the loss, for evaluation: absent where no autocast is.
+  std::optional<amp::AutocastOptions> autocast() const;
   // One of them is there.
   strategies::DistributedDataParallel* ddp() { return ddp_ ? &*ddp_ : nullptr; }
   strategies::FullyShardedDataParallel* fsdp() { return fsdp_ ? &*fsdp_ : nullptr; }

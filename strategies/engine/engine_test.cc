@@ -162,6 +162,22 @@ TEST(EngineTest, StatesGoFromStageToStage) {
   }
 }
 
+// A type for gradients that are float32 anyway is no change.
+TEST(EngineTest, Float32GradientsGoWithEveryStage) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const std::string zero = absl::StrCat(R"("zero_optimization": {"stage": )", stage, "}");
+    EXPECT_EQ(TrainOnRanks(2, Config(absl::StrCat(zero, R"(, "communication_data_type": "fp32")"))),
+              TrainOnRanks(2, Config(zero)));
+  }
+}
+
+// Ranks return, and give up the group, at different times.
+TEST(EngineTest, NoRankLeavesBeforeTheLastParametersHaveCome) {
+  for (int i = 0; i < 20; ++i) {
+    TrainOnRanks(3, Config(R"("zero_optimization": {"stage": 1})"));
+  }
+}
+
 TEST(EngineTest, RefusesWhatItCannotDo) {
   const auto message = [](const std::string& json, EngineOptions options = {}) {
     const std::vector<Outcome> outcomes = RunRanks(1, [&](int rank, auto world) {
@@ -178,6 +194,11 @@ TEST(EngineTest, RefusesWhatItCannotDo) {
       "use stage 2 or 3"));
   EXPECT_TRUE(absl::StrContains(message(Config(R"("gradient_predivide_factor": 2)")),
                                 "gradient_predivide_factor 2"));
+  EXPECT_TRUE(absl::StrContains(message(Config(R"("communication_data_type": "bf16")")),
+                                "communication_data_type with a stage below 2"));
+  EXPECT_TRUE(absl::StrContains(
+      message(Config(R"("activation_checkpointing": {"cpu_checkpointing": true})")),
+      "checkpoint::ApplyCheckpointing"));
   EXPECT_TRUE(
       absl::StrContains(message(R"({"train_batch_size": 4})",
                                 {.make_optimizer = [](const NamedTensors&) { return nullptr; }}),

@@ -166,7 +166,11 @@ TEST(ClipTest, ValuesThatAreNotFinite) {
       for (const int culprit : {0, 1}) {
         OnRanks(2, [&](int rank, Group world) {
           auto model = MakeMlp(0);
-          FullyShardedDataParallel fsdp(model, world, {.wrap_policy = WrapByType<nn::Linear>()});
+          // Finite gradients of an ignored layer come after the others.
+          FullyShardedDataParallelOptions options;
+          options.wrap_policy = WrapByType<nn::Linear>();
+          if (culprit == 1) options.ignored = {"layers.4"};
+          FullyShardedDataParallel fsdp(model, world, options);
           autograd::Backward(LossOf(*model));
           Values before;
           for (const auto& piece : fsdp.Pieces()) {

@@ -321,8 +321,12 @@ void FlatParameter::StartReduce() {
   if (shard_ranks_ == 1) {
     reduced_ = Clone(sum_);
     if (groups_.replicate) {
-      reduce_ = groups_.replicate->AllReduce(
-          reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+      try {
+        reduce_ = groups_.replicate->AllReduce(
+            reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+      } catch (const Error& error) {
+        Rethrow(error, "reducing the gradients");
+      }
     } else if (division.factor != 1) {
       MulInPlace(reduced_, division.factor);
     }

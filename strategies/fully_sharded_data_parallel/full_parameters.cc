@@ -3,6 +3,7 @@
 //
 // All elements of sharded parameters, and of what optimizers keep with them.
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -86,13 +87,11 @@ void FullyShardedDataParallel::VisitFullParameters(
     const std::function<void(const std::string&, const Tensor&)>& visit, bool rank0_only) {
   std::map<std::string, Tensor> parameters;
   for (const auto& piece : Pieces()) parameters[piece.name] = piece.tensor;
-  VisitFull(
-      std::nullopt, [&](const std::string& name) { return parameters.at(name); }, visit,
-      rank0_only);
+  VisitFull([&](const std::string& name) { return parameters.at(name); }, visit, rank0_only);
 }
 
 void FullyShardedDataParallel::VisitFull(
-    std::optional<DType> dtype, const std::function<Tensor(const std::string&)>& piece_of,
+    const std::function<Tensor(const std::string&)>& piece_of,
     const std::function<void(const std::string&, const Tensor&)>& visit, bool rank0_only) {
   runtime_->CheckIdle("VisitFull");
   const autograd::NoGradScope no_grad;
@@ -100,16 +99,18 @@ void FullyShardedDataParallel::VisitFull(
   for (const auto& unit : runtime_->units()) {
     for (const auto& flat : unit.flats) {
       std::vector<Tensor> pieces;
-      bool any = false;
+      std::optional<DType> dtype;
       for (const auto& [name, parameter] : flat->parameters()) {
         pieces.push_back(piece_of(name));
-        any = any || pieces.back().defined();
+        if (!dtype && pieces.back().defined()) dtype = pieces.back().dtype();
       }
-      if (!any) continue;
-      const CategoryScope category(MemoryCategory::kCommunication);
-      const Tensor shard =
-          flat->AssemblePieces(dtype.value_or(flat->dtype()), [&](size_t i) { return pieces[i]; });
-      const Tensor whole = flat->GatherShards(shard, /*first_only=*/rank0_only);
+      if (!dtype) continue;
+      Tensor whole;
+      {
+        const CategoryScope category(MemoryCategory::kCommunication);
+        const Tensor shard = flat->AssemblePieces(*dtype, [&](size_t i) { return pieces[i]; });
+        whole = flat->GatherShards(shard, /*first_only=*/rank0_only);
+      }
       if (!visits) continue;
       for (size_t i = 0; i < pieces.size(); ++i) {
         if (!pieces[i].defined()) continue;
@@ -189,15 +190,14 @@ optim::OptimizerState FullyShardedDataParallel::FullOptimizerState(
   const optim::OptimizerState mine = optimizer.SaveState();
   std::set<std::string> sharded;
   for (const auto& piece : Pieces()) sharded.insert(piece.name);
-  std::map<std::string, DType> kinds;
+  std::set<std::string> kinds;
   for (const auto& [name, tensor] : mine.tensors) {
     const auto [parameter, kind] = SplitStateName(name);
-    if (sharded.count(parameter) > 0) kinds.emplace(kind, tensor.dtype());
+    if (sharded.count(parameter) > 0) kinds.insert(kind);
   }
   std::map<std::string, Tensor> whole;
-  for (const auto& [kind, dtype] : kinds) {
+  for (const std::string& kind : kinds) {
     VisitFull(
-        dtype,
         [&](const std::string& name) {
           const Tensor* tensor = mine.tensors.Find(absl::StrCat(name, ".", kind));
           return tensor == nullptr ? Tensor() : *tensor;

@@ -278,7 +278,9 @@ Tensor FullyShardedDataParallel::ClipGradNorm(double max_norm,
     return tensors.empty() ? 0.0 : GlobalNorm(tensors, options.kind).Item<double>();
   };
   // A NaN stays one.
-  const auto add = [&](double a, double b) { return two ? a + b * b : (a > b ? a : b); };
+  const auto add = [&](double a, double b) {
+    return two ? a + b * b : (std::isnan(a) || a > b ? a : b);
+  };
   const auto collect = [&](const Tensor& parameter) {
     const Tensor gradient = autograd::Grad(parameter);
     if (gradient.defined()) gradients[ToString(gradient.device())].push_back(gradient);

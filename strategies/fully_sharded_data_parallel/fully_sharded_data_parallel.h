@@ -85,8 +85,8 @@ class FullyShardedDataParallel {
   void DropAccumulated();
 
   // Clips by the norm over all elements of all ranks' gradients, each counted once, and returns it:
-  // the same on every rank, which all call it. Over `parameters` that are not sharded too (ignored
-  // ones). Throws as optim::ClipGradNorm does.
+  // the same on every rank, which all call it. Gradients of ignored parameters count too, and have
+  // to be equal on all ranks then: nothing here averages them. Throws as optim::ClipGradNorm does.
   Tensor ClipGradNorm(double max_norm, const optim::ClipGradNormOptions& options = {});
 
   // Calls `method` as the forward pass of `module` (a unit's) is called: with its parameters
@@ -133,10 +133,9 @@ class FullyShardedDataParallel {
   void VisitFullParameters(const std::function<void(const std::string&, const Tensor&)>& visit,
                            bool rank0_only = false);
   // The same for what `piece_of` says this rank has for a parameter: optimizer state, an average.
-  // Undefined, on all ranks alike: the parameter is left out. In `dtype`, or as parameters are
-  // stored.
-  void VisitFull(std::optional<DType> dtype,
-                 const std::function<Tensor(const std::string& name)>& piece_of,
+  // Undefined, on all ranks alike: the parameter is left out. Pieces of parameters of one unit and
+  // dtype are of one dtype, also where they have no elements.
+  void VisitFull(const std::function<Tensor(const std::string& name)>& piece_of,
                  const std::function<void(const std::string&, const Tensor&)>& visit,
                  bool rank0_only = false);
 

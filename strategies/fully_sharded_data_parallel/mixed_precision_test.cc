@@ -91,6 +91,26 @@ bool IsNorm(const std::string&, nn::Module& module) {
 constexpr DType kHalf = DType::kBFloat16;
 constexpr DType kFull = DType::kFloat32;
 
+// The root, which has no parameters of its own, too.
+TEST(MixedPrecisionTest, AllInFullPrecisionIsAsWithout) {
+  OnRanks(2, [](int, Group world) {
+    const auto gradients = [&](bool mixes) {
+      auto model = MakeNormed();
+      Options options = Units();
+      if (mixes) {
+        options.mixed_precision.param_dtype = kHalf;
+        options.mixed_precision.keep_full_precision = [](const std::string&, nn::Module&) {
+          return true;
+        };
+      }
+      FullyShardedDataParallel fsdp(model, world, options);
+      autograd::Backward(Sum((*model)(Full({2, 3}, 0.3))));
+      return FullGradients(fsdp, *model);
+    };
+    EXPECT_EQ(gradients(true), gradients(false));
+  });
+}
+
 TEST(MixedPrecisionTest, DtypesInsideAndOutside) {
   OnRanks(2, [](int rank, Group world) {
     struct Case {

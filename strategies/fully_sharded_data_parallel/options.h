@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The settings of FullyShardedDataParallel. docs/fully_sharded_data_parallel.md has them in a table
-// beside PyTorch's and DeepSpeed's.
+// The settings of FullyShardedDataParallel. docs/fsdp.md has them in a table beside
+// PyTorch's.
 #ifndef LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_OPTIONS_H_
 #define LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_OPTIONS_H_
 
@@ -53,8 +53,9 @@ struct MixedPrecision {
   std::optional<DType> output_dtype = std::nullopt;
   // Floating-point inputs of each unit are cast to its param_dtype.
   bool cast_forward_inputs = true;
-  // Modules, by path and type, that compute as they are stored (norms): each becomes a unit of its
-  // own. Their inputs are cast to their parameters' dtype, and their outputs back.
+  // Modules, by path and type, that compute as they are stored (norms): each that has parameters
+  // becomes a unit of its own. Their inputs are cast to their parameters' dtype, and their outputs
+  // back.
   std::function<bool(const std::string& name, nn::Module& module)> keep_full_precision = nullptr;
 };
 

@@ -199,8 +199,16 @@ std::string NameOfMoment(const std::string& state_name) {
   return state_name.substr(0, state_name.rfind('.'));
 }
 
-void PutBack(const std::string& name, const Tensor& into, const Shape& full_shape, int64_t begin,
-             int64_t end, const std::map<std::string, const state::Shard*>& shards) {
+// Where a shard of the state goes.
+struct Destination {
+  const state::Shard* shard = nullptr;  // null: this rank has no elements
+  Tensor into;
+};
+
+using ShardsByName = std::map<std::string, const state::Shard*>;
+
+Destination DestinationOf(const std::string& name, const Tensor& into, const Shape& full_shape,
+                          int64_t begin, int64_t end, const ShardsByName& shards) {
   const auto found = shards.find(name);
   const bool missing = found == shards.end() && begin < end;
   if (missing ||
@@ -210,50 +218,39 @@ void PutBack(const std::string& name, const Tensor& into, const Shape& full_shap
         "LoadShardedTraining: ", name, missing ? " is missing" : " was cut in another way",
         "; wrap the model in the units that it was saved with, or load a full state"));
   }
-  if (found == shards.end() || begin == end) return;
-  const Tensor& tensor = found->second->tensor;
+  return {found == shards.end() || begin == end ? nullptr : found->second, into};
+}
+
+void PutBack(const Destination& destination) {
+  if (destination.shard == nullptr) return;
+  const Tensor& into = destination.into;
+  const Tensor& tensor = destination.shard->tensor;
   CopyInto(into, To(To(Reshape(tensor, into.shape()), into.dtype()), into.device()));
 }
 
-ShardedTraining Restore(FullyShardedDataParallel& fsdp, optim::Optimizer& optimizer,
-                        const state::ShardedState& saved, const std::string& path) {
-  const autograd::NoGradScope no_grad;
-  std::map<std::string, const state::Shard*> shards;
-  for (const state::Shard& shard : saved.shards) shards[shard.name] = &shard;
-  std::map<std::string, Piece> pieces;
-  for (const Piece& piece : fsdp.Pieces()) {
-    pieces[piece.name] = piece;
-    PutBack(absl::StrCat(kModelPrefix, piece.name), piece.tensor, piece.shape, piece.begin,
-            piece.end, shards);
-  }
-  // Rank 0 has saved what is whole on every rank.
-  for (const auto& [name, tensor] : Names(fsdp).whole) {
-    if (fsdp.groups().world->rank() == 0) {
-      PutBack(absl::StrCat(kModelPrefix, name), tensor, tensor.shape(), 0, tensor.numel(), shards);
-    }
-    fsdp.groups().world->Broadcast(tensor).Wait();
-  }
-  ShardedTraining result{saved.step, {}, path};
+// This rank's part of the optimizer's state.
+optim::OptimizerState MomentsOf(const state::ShardedState& saved,
+                                const std::map<std::string, Piece>& pieces) {
   optim::OptimizerState state;
+  std::set<std::string> kinds;
   for (const auto& [name, value] : saved.values) {
     if (absl::StartsWith(name, kOptimizerPrefix)) {
       state.numbers[name.substr(kOptimizerPrefix.size())] = std::get<int64_t>(value);
-    } else if (!absl::StartsWith(name, kKindPrefix)) {
-      result.values[name] = value;
+    } else if (absl::StartsWith(name, kKindPrefix)) {
+      kinds.insert(name.substr(kKindPrefix.size()));
     }
   }
   for (const state::Shard& shard : saved.shards) {
     if (!absl::StartsWith(shard.name, kOptimizerPrefix)) continue;
     const std::string name = shard.name.substr(kOptimizerPrefix.size());
     const auto piece = pieces.find(NameOfMoment(name));
-    if (piece == pieces.end()) continue;
+    if (piece == pieces.end()) {
+      throw InvalidArgumentError(absl::StrCat("LoadShardedTraining: the state has ", name,
+                                              ", and no such parameter is sharded here"));
+    }
     state.tensors.Insert(name, To(shard.tensor, piece->second.tensor.device()));
   }
   // A rank with nothing of a parameter has no file entry for its moments either.
-  std::set<std::string> kinds;
-  for (const auto& [name, value] : saved.values) {
-    if (absl::StartsWith(name, kKindPrefix)) kinds.insert(name.substr(kKindPrefix.size()));
-  }
   for (const auto& [name, piece] : pieces) {
     if (piece.begin != piece.end || !state.numbers.contains(absl::StrCat(name, ".step"))) continue;
     for (const std::string& kind : kinds) {
@@ -261,7 +258,47 @@ ShardedTraining Restore(FullyShardedDataParallel& fsdp, optim::Optimizer& optimi
       if (!state.tensors.Contains(full)) state.tensors.Insert(full, Clone(piece.tensor));
     }
   }
-  optimizer.LoadState(state);
+  return state;
+}
+
+ShardedTraining Restore(FullyShardedDataParallel& fsdp, optim::Optimizer& optimizer,
+                        const state::ShardedState& saved, const std::string& path) {
+  constexpr char kCall[] = "LoadShardedTraining";
+  const autograd::NoGradScope no_grad;
+  const Names names(fsdp);
+  std::vector<Destination> destinations;
+  optim::OptimizerState moments;
+  // The model is looked at as a whole, and all ranks agree, before anything changes.
+  AgreeOrThrow(
+      fsdp, kCall, Try([&] {
+        ShardsByName shards;
+        for (const state::Shard& shard : saved.shards) shards[shard.name] = &shard;
+        std::map<std::string, Piece> pieces;
+        for (const Piece& piece : fsdp.Pieces()) {
+          pieces[piece.name] = piece;
+          destinations.push_back(DestinationOf(absl::StrCat(kModelPrefix, piece.name), piece.tensor,
+                                               piece.shape, piece.begin, piece.end, shards));
+        }
+        if (fsdp.groups().world->rank() == 0) {
+          for (const auto& [name, tensor] : names.whole) {
+            destinations.push_back(DestinationOf(absl::StrCat(kModelPrefix, name), tensor,
+                                                 tensor.shape(), 0, tensor.numel(), shards));
+          }
+        }
+        moments = MomentsOf(saved, pieces);
+      }));
+  // The optimizer checks its part before it changes anything.
+  AgreeOrThrow(fsdp, kCall, Try([&] { optimizer.LoadState(moments); }));
+  for (const Destination& destination : destinations) PutBack(destination);
+  // Rank 0 has saved what is whole on every rank.
+  for (const auto& [name, tensor] : names.whole) {
+    fsdp.groups().world->Broadcast(tensor).Wait();
+  }
+  ShardedTraining result{saved.step, {}, path};
+  for (const auto& [name, value] : saved.values) {
+    if (absl::StartsWith(name, kOptimizerPrefix) || absl::StartsWith(name, kKindPrefix)) continue;
+    result.values[name] = value;
+  }
   return result;
 }
 

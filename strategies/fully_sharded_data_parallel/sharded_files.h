@@ -38,7 +38,8 @@ void LoadFullState(FullyShardedDataParallel& fsdp, const std::string& path);
 
 // This rank's parameters and optimizer state, with the unsharded tensors and `values` of rank 0, as
 // a sharded state (state/sharded_state.h) <root>/step-<step>. Returns its path. Throws as
-// state::SaveShardedState.
+// state::SaveShardedState, and InvalidArgument where the optimizer has state of a parameter that is
+// not sharded (an ignored one).
 std::string SaveShardedTraining(FullyShardedDataParallel& fsdp, const optim::Optimizer& optimizer,
                                 const std::string& root, int64_t step,
                                 const state::Values& values = {},
@@ -50,7 +51,8 @@ struct ShardedTraining {
   std::string path;
 };
 // Puts a state back into the model and the optimizer; as many ranks as have saved it, with the same
-// units. Throws as state::LoadShardedState, and InvalidArgument for the state of other units.
+// units. Throws as state::LoadShardedState, and InvalidArgument for the state of other units; the
+// model has not changed then.
 ShardedTraining LoadShardedTraining(FullyShardedDataParallel& fsdp, optim::Optimizer& optimizer,
                                     const std::string& path);
 // The newest good one under `root`.

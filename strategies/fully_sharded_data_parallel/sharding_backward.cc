@@ -230,7 +230,7 @@ void ShardingRuntime::StepInBackward(FlatParameter& flat) {
   for (const auto& [name, parameter] : flat.parameters()) autograd::SetGrad(parameter, {});
 }
 
-// A byte for each trainable parameter: whether any rank has a gradient for it.
+// A byte for each parameter: whether any rank has a gradient for it.
 std::vector<std::vector<bool>> ShardingRuntime::ExchangeUsed() {
   std::vector<uint8_t> bytes;
   for (const Unit& unit : units_) {
@@ -283,6 +283,7 @@ void ShardingRuntime::FinishBackward() {
 
 void ShardingRuntime::ResetBackward() {
   backward_ = false;
+  offloading_ = nullptr;
   launches_.clear();
   next_launch_ = 0;
   route_.clear();

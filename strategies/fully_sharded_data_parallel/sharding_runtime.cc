@@ -60,7 +60,7 @@ void ShardingRuntime::AddUnit(UnitPlan plan, Device device,
   Unit unit;
   unit.name = plan.name;
   unit.module = plan.module;
-  unit.full_precision = plan.full_precision;
+  unit.full_precision = plan.full_precision && !plan.flats.empty();
   // Backward begins with the root: letting its parameters go would be for nothing.
   const bool keeps = KeepsParameters(options_) || units_.empty();
   unit.reshard_after_forward = plan.options.reshard_after_forward.value_or(!keeps);
@@ -377,11 +377,6 @@ TensorList ShardingRuntime::Call(size_t unit, TensorList inputs,
 void ShardingRuntime::ChangeNoSyncDepth(int change) {
   std::lock_guard<std::mutex> lock(mutex_);
   no_sync_depth_ += change;
-}
-
-bool ShardingRuntime::synchronizes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return no_sync_depth_ == 0;
 }
 
 void ShardingRuntime::DropAccumulated() {

@@ -103,7 +103,6 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   const ShardingGroups& groups() const { return groups_; }
   const std::shared_ptr<ShardingStatistics>& statistics() const { return statistics_; }
   const ExecutionOrder& order() const { return order_; }
-  bool synchronizes() const;
 
  private:
   // Ends a backward that fails: it is destroyed without having been dismissed.

@@ -400,11 +400,12 @@ TEST(StateTest, VisitsEachParameterOnceAndWhole) {
     // What is undefined is left out.
     int visits = 0;
     fsdp.VisitFull(
-        DType::kFloat64,
         [&](const std::string& name) {
           Tensor piece;
           for (const auto& own : fsdp.Pieces()) {
-            if (own.name == name && name.ends_with("ln_f.weight")) piece = own.tensor;
+            if (own.name == name && name.ends_with("ln_f.weight")) {
+              piece = To(own.tensor, DType::kFloat64);
+            }
           }
           return piece;
         },

@@ -80,11 +80,10 @@ std::vector<double> FullGradients(FullyShardedDataParallel& fsdp, const nn::Modu
   std::map<std::string, Tensor> pieces;
   for (const auto& piece : fsdp.Pieces()) pieces[piece.name] = autograd::Grad(piece.tensor);
   std::map<std::string, std::vector<double>> whole;
-  fsdp.VisitFull(
-      std::nullopt, [&](const std::string& name) { return pieces.at(name); },
-      [&](const std::string& name, const Tensor& gradient) {
-        whole[name] = gradient.ToVector<double>();
-      });
+  fsdp.VisitFull([&](const std::string& name) { return pieces.at(name); },
+                 [&](const std::string& name, const Tensor& gradient) {
+                   whole[name] = gradient.ToVector<double>();
+                 });
   std::vector<double> values;
   for (const auto& [name, parameter] : module.NamedParameters()) {
     std::vector<double> gradient = {-1};

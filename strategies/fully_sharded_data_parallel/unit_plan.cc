@@ -91,6 +91,11 @@ std::vector<UnitPlan> ChooseUnits(nn::Module& root,
     UnitPlan unit = found == chosen.end() ? UnitPlan{} : std::move(found->second);
     unit.name = name;
     unit.module = module;
+    if (unit.full_precision && (unit.options.param_dtype || unit.options.reduce_dtype)) {
+      throw InvalidArgumentError(absl::StrCat(
+          "FullyShardedDataParallel: unit \"", name,
+          "\" has a dtype of its own and is chosen by keep_full_precision; give one of the two"));
+    }
     units.push_back(std::move(unit));
   }
   return units;

@@ -99,6 +99,11 @@ WrapPolicy WrapModules(std::vector<nn::Module*> modules) {
 }
 
 WrapPolicy WrapAny(std::vector<WrapPolicy> policies) {
+  for (size_t i = 0; i < policies.size(); ++i) {
+    if (policies[i]) continue;
+    throw InvalidArgumentError(
+        absl::StrCat("WrapAny: policy ", i, " of ", policies.size(), " is empty; give functions"));
+  }
   return [policies = std::move(policies)](nn::Module& root) {
     std::vector<WrappedModule> chosen;
     absl::flat_hash_set<const nn::Module*> seen;

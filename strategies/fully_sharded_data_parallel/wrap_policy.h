@@ -59,7 +59,8 @@ WrapPolicy WrapBySize(const WrapBySizeOptions& options = {});
 // These modules, which are in the tree below the root: else InvalidArgument at construction.
 WrapPolicy WrapModules(std::vector<nn::Module*> modules);
 
-// What any of the policies chooses; the first one's options count.
+// What any of the policies chooses; the first one's options count. Throws InvalidArgument when one
+// is empty.
 WrapPolicy WrapAny(std::vector<WrapPolicy> policies);
 
 }  // namespace lockstep::strategies

@@ -79,8 +79,8 @@ class ZeroOptimizer final : public optim::Optimizer {
   // moved, converted or replaced, and where ranks lack different gradients; else what the inner
   // optimizer throws, before anything is changed, and the group's error.
   void Step() override;
-  // Waits for the gathers of the last step. For who wants their errors, or times, here; and on every
-  // rank after the last step, before the first of them gives up the group.
+  // Waits for the gathers of the last step. For who wants their errors, or times, here; and on
+  // every rank after the last step, before the first of them gives up the group.
   void Synchronize() const;
 
   // Unimplemented: buckets are gathered when all gradients are there.

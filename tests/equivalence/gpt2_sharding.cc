@@ -1,7 +1,7 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of bytes a rank in docs/fully_sharded_data_parallel.md.
+// The table of bytes a rank in docs/fsdp.md.
 //
 //   ./bazelw run //tests/equivalence:gpt2_sharding -- --ranks=8                 # 85 M parameters
 //   ./bazelw run //tests/equivalence:gpt2_sharding -- --ranks=8 --size=small    # GPT small
