@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -582,7 +583,7 @@ TEST(TrainGptTest, ShardedStrategiesTrainSaveAndResume) {
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
            {"--strategy=zero2", "--ranks=3"},
            {"--strategy=zero3", "--ranks=2", "--cpu_offload", "--wrap=none"},
-           {"--strategy=no_shard", "--ranks=2", "--accumulate=1"},
+           {"--strategy=no_shard", "--ranks=2"},
            {"--strategy=fsdp", "--ranks=2", "--deferred_init", "--wrap=size:1000",
             "--backward_prefetch=post", "--forward_prefetch=false", "--checkpoint=block"}}) {
     std::vector<std::string> all = more;
@@ -611,6 +612,7 @@ TEST(TrainGptTest, ShardedStrategiesTrainSaveAndResume) {
 TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
   const std::string folder = NewFolder();
   WriteText(folder);
+  std::map<int, double> losses;
   for (const int stage : {0, 1, 2, 3}) {
     std::ofstream(folder + "/ds_config.json")
         << R"({"train_batch_size": 12, "gradient_accumulation_steps": 2, "steps_per_print": 10,
@@ -626,8 +628,13 @@ TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
     EXPECT_EQ(process.Wait(), 0) << process.err();
     EXPECT_NE(process.out().find(absl::StrCat("ZeRO stage ", stage)), std::string::npos)
         << process.out();
-    EXPECT_EQ(Summary(process.out())["strategy"], "config");
+    std::map<std::string, std::string> summary = Summary(process.out());
+    EXPECT_EQ(summary["strategy"], "config");
+    EXPECT_GT(std::stod(summary["communication_share"]), 0);
+    losses[stage] = std::stod(summary["validation_loss"]);
+    EXPECT_NEAR(losses[stage], losses[0], 2e-4) << stage;
   }
+  EXPECT_LT(losses[0], std::log(256.0));
   Process resumed({"--resume=stage3/step-00000004", "--steps=6", "--out=more"}, folder);
   EXPECT_EQ(resumed.Wait(), 0) << resumed.err();
   Process both(Tiny({"--data=text.txt", "--config=ds_config.json", "--strategy=ddp"}), folder);

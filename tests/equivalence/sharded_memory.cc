@@ -3,6 +3,7 @@
 #include "lockstep/tests/equivalence/sharded_memory.h"
 
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -92,6 +93,7 @@ RankMemory TrainOnRank(const MemoryRun& run, const std::shared_ptr<comm::Communi
 std::vector<RankMemory> TrainAndMeasure(const MemoryRun& run) {
   std::vector<RankMemory> results(static_cast<size_t>(run.ranks));
   for (int rank = 0; rank < run.ranks; ++rank) SetCapacityLimit(Cpu(rank), run.capacity_bytes);
+  std::mutex mutex;
   std::optional<Error> failure;
   comm::SpawnThreads(run.ranks, [&](comm::RankContext& context) {
     comm::ProcessGroupOptions options = context.group_options();
@@ -100,7 +102,8 @@ std::vector<RankMemory> TrainAndMeasure(const MemoryRun& run) {
       results[static_cast<size_t>(context.rank)] =
           TrainOnRank(run, comm::InitProcessGroup(options));
     } catch (const Error& error) {
-      if (context.rank == 0) failure = error;
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (!failure) failure = error;
     }
   }).ThrowIfFailed();
   for (int rank = 0; rank < run.ranks; ++rank) SetCapacityLimit(Cpu(rank), std::nullopt);
@@ -122,7 +125,6 @@ double FormulaBytes(const std::string& strategy, int64_t parameter_bytes, int ra
   const double p = static_cast<double>(parameter_bytes);  // 4P of the paper
   const double part = p / ranks;
   if (strategy == "ddp") return 4 * p;
-  if (strategy == "zero1") return 2 * p + 2 * part;
   if (strategy == "fsdp_grad_op") return p + 3 * part;
   return 4 * part;
 }

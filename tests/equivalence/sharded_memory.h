@@ -18,7 +18,7 @@ namespace lockstep::equivalence {
 
 struct MemoryRun {
   models::Gpt2Config config = {};
-  // "ddp", "zero1", "fsdp_grad_op", "fsdp" or "fsdp_offload"; units are blocks.
+  // "ddp", "fsdp_grad_op", "fsdp" or "fsdp_offload"; units are blocks.
   std::string strategy = "fsdp";
   int ranks = 2;
   int64_t rows = 1;  // of each rank
@@ -42,7 +42,7 @@ struct RankMemory {
   double loss = 0;  // of the last step
 };
 
-// One entry a rank. Throws what a rank throws.
+// One entry a rank. Throws what the first rank that failed has thrown.
 std::vector<RankMemory> TrainAndMeasure(const MemoryRun& run);
 
 // Bytes of all parameters, of the largest unit (a block), and of the root.
