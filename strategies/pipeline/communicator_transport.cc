@@ -215,13 +215,21 @@ void CommunicatorTransport::Fail(const Error& reason) {
   groups_.data->Abort(reason.message());
   groups_.headers->Abort(reason.message());
   // Aborted works end at once; their callbacks are not to find the groups gone.
-  for (const auto& [tag, incoming] : expected_) {
+  const auto end = [](const comm::Work& work) {
     try {
-      incoming->header_work.Wait();
-      for (const comm::Work& work : incoming->tensor_works) work.Wait();
+      work.Wait();
     } catch (const Error&) {  // the reason, or its echo
     }
+  };
+  for (const auto& [tag, incoming] : expected_) end(incoming->header_work);
+  std::vector<comm::Work> works;
+  {
+    std::lock_guard<std::mutex> lock(inbox_->mutex);
+    for (const auto& [tag, incoming] : expected_) {
+      works.insert(works.end(), incoming->tensor_works.begin(), incoming->tensor_works.end());
+    }
   }
+  for (const comm::Work& work : works) end(work);
   expected_.clear();
   sends_.clear();
 }
