@@ -98,10 +98,10 @@ Schedule Interleaved(int ranks, int stages_per_rank, int micro_batches) {
                                             " stages a rank; with one, use OneForwardOneBackward"));
   }
   if (micro_batches % ranks != 0) {
-    throw InvalidArgumentError(absl::StrCat(
-        "interleaved: ", micro_batches, " micro-batches are no multiple of ", ranks,
-        " ranks; use ", micro_batches / ranks * ranks + ranks,
-        " micro-batches, or 1f1b or zb_h1, which take any number"));
+    throw InvalidArgumentError(
+        absl::StrCat("interleaved: ", micro_batches, " micro-batches are no multiple of ", ranks,
+                     " ranks; use ", micro_batches / ranks * ranks + ranks,
+                     " micro-batches, or 1f1b or zb_h1, which take any number"));
   }
   Schedule schedule = OneStageARank("interleaved", ranks * stages_per_rank, micro_batches);
   schedule.ranks.resize(static_cast<size_t>(ranks));

@@ -41,7 +41,8 @@ bool IsSend(ActionKind kind) {
 // Digits at the beginning of `text`, which are taken off.
 bool ConsumeNumber(absl::string_view* text, int* value) {
   size_t length = 0;
-  while (length < text->size() && absl::ascii_isdigit(static_cast<unsigned char>((*text)[length]))) {
+  while (length < text->size() &&
+         absl::ascii_isdigit(static_cast<unsigned char>((*text)[length]))) {
     ++length;
   }
   if (!absl::SimpleAtoi(text->substr(0, length), value)) return false;
@@ -195,14 +196,14 @@ std::string ToText(const Schedule& schedule) {
         absl::StrCat("ToText: the name \"", schedule.name,
                      "\" has a colon, # or line break, or white space around it"));
   }
-  std::string text = absl::StrCat(
-      schedule.name, ": micro_batches=", schedule.micro_batches, " edges=",
-      absl::StrJoin(schedule.edges, ",",
-                    [](std::string* out, const StageEdge& edge) {
-                      absl::StrAppend(out, edge.from, ">", edge.to);
-                    }),
-      " placement=", absl::StrJoin(schedule.rank_of_stage, ","),
-      schedule.forward_only ? " forward_only\n" : "\n");
+  std::string text =
+      absl::StrCat(schedule.name, ": micro_batches=", schedule.micro_batches, " edges=",
+                   absl::StrJoin(schedule.edges, ",",
+                                 [](std::string* out, const StageEdge& edge) {
+                                   absl::StrAppend(out, edge.from, ">", edge.to);
+                                 }),
+                   " placement=", absl::StrJoin(schedule.rank_of_stage, ","),
+                   schedule.forward_only ? " forward_only\n" : "\n");
   for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     absl::StrAppend(&text, "rank ", rank, ":");
     for (const Action& action : schedule.ranks[rank]) absl::StrAppend(&text, " ", ToString(action));

@@ -50,7 +50,9 @@ Action ScheduleIndex::InputGradient(int stage, int micro_batch) const {
 std::vector<Action> ScheduleIndex::WaitsFor(const Action& action) const {
   const int stage = action.stage;
   const int micro_batch = action.micro_batch;
-  const auto over_link = [&](int other) { return has_transfers_ && RankOf(other) != RankOf(stage); };
+  const auto over_link = [&](int other) {
+    return has_transfers_ && RankOf(other) != RankOf(stage);
+  };
   std::vector<Action> result;
   switch (action.kind) {
     case ActionKind::kForward:

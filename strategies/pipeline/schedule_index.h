@@ -26,7 +26,8 @@ class ScheduleIndex {
   int RankOf(int stage) const { return schedule_.rank_of_stage[static_cast<size_t>(stage)]; }
   bool has_transfers() const { return has_transfers_; }
 
-  // Where the action stands in the list of its stage's rank; of equal ones the first. -1 if nowhere.
+  // Where the action stands in the list of its stage's rank; of equal ones the first. -1 if
+  // nowhere.
   int Position(const Action& action) const;
   // B or I of a micro-batch, whichever the schedule has; B where it has neither.
   Action InputGradient(int stage, int micro_batch) const;

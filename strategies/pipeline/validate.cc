@@ -143,10 +143,9 @@ class Checker {
     std::string text;
     for (const int rank : waiting) {
       const Action awaited = Awaited(done, rank);
-      absl::StrAppend(&text, text.empty() ? "" : "; ",
-                      Where(rank, done[static_cast<size_t>(rank)]), " waits for ",
-                      ToString(awaited), ", which is action ", index_.Position(awaited),
-                      " of rank ", index_.RankOf(awaited.stage));
+      absl::StrAppend(&text, text.empty() ? "" : "; ", Where(rank, done[static_cast<size_t>(rank)]),
+                      " waits for ", ToString(awaited), ", which is action ",
+                      index_.Position(awaited), " of rank ", index_.RankOf(awaited.stage));
     }
     Refuse(schedule_, "it cannot run to its end: ", text);
   }
@@ -236,8 +235,8 @@ class Checker {
              ", action ", index_.Position(backward), ", are the same gradients");
     }
     if (!Has(backward) && !Has(input) && !Has(weight)) {
-      Refuse(schedule_, "rank ", index_.RankOf(stage), " has neither ", ToString(backward),
-             " nor ", ToString(input), " and ", ToString(weight));
+      Refuse(schedule_, "rank ", index_.RankOf(stage), " has neither ", ToString(backward), " nor ",
+             ToString(input), " and ", ToString(weight));
     }
     if (Has(backward)) {
       RequireOrder(forward, backward);
@@ -274,8 +273,8 @@ class Checker {
         const size_t n = received[{sender, rank}]++;
         const Action& send = sends[{sender, rank}][n];
         if (Counterpart(send) == recv) continue;
-        Refuse(schedule_, Where(rank, i), " is receive ", n, " from rank ", sender,
-               ", whose send ", n, " to rank ", rank, " is ", ToString(send));
+        Refuse(schedule_, Where(rank, i), " is receive ", n, " from rank ", sender, ", whose send ",
+               n, " to rank ", rank, " is ", ToString(send));
       }
     }
   }
