@@ -184,9 +184,8 @@ void CommunicatorTransport::Expect(const Address& from) {
   expected_[incoming->tag] = incoming;
   incoming->header_work = groups_.headers->Recv(incoming->header, from.peer,
                                                 {.tag = incoming->tag, .timeout = timeout_});
-  incoming->header_work.OnComplete([inbox = inbox_, incoming](const Error* error) {
-    inbox->HeaderIsHere(*incoming, error);
-  });
+  incoming->header_work.OnComplete(
+      [inbox = inbox_, incoming](const Error* error) { inbox->HeaderIsHere(*incoming, error); });
 }
 
 Letter CommunicatorTransport::Take(const Address& from) {

@@ -59,9 +59,9 @@ std::vector<Tensor> MergeRows(absl::Span<const std::vector<Tensor>> micro_batche
     std::vector<Tensor> pieces;
     for (const std::vector<Tensor>& micro_batch : micro_batches) {
       if (micro_batch.size() != micro_batches[0].size()) {
-        throw InvalidArgumentError(absl::StrCat(
-            "pipeline: the last stage has ", micro_batches[0].size(),
-            " outputs of micro-batch 0 and ", micro_batch.size(), " of another"));
+        throw InvalidArgumentError(
+            absl::StrCat("pipeline: the last stage has ", micro_batches[0].size(),
+                         " outputs of micro-batch 0 and ", micro_batch.size(), " of another"));
       }
       const Tensor& piece = micro_batch[t];
       pieces.push_back(piece.rank() == 0 ? Unsqueeze(piece, 0) : piece);

@@ -147,8 +147,7 @@ void RankRun::RunForward(const Action& action) {
   {
     std::optional<ScopedThreadState> fresh;
     if (const auto state = FreshState(); state.has_value()) fresh.emplace(*state);
-    const StreamScope streams(
-        StageStreams(request_.start, action.stage, plan_.stage_count(), m));
+    const StreamScope streams(StageStreams(request_.start, action.stage, plan_.stage_count(), m));
     const std::vector<Tensor> batch = BatchHere(m);
     outgoing = stage(action.stage)->Forward(m, std::move(incoming), batch);
   }
@@ -195,7 +194,9 @@ void RankRun::RunTransfer(const PlannedAction& planned) {
 void RankRun::StartSpan() { span_start_ns_ = MonotonicNanoseconds(); }
 
 void RankRun::EndSpan(const Action& action) {
-  const auto seconds = [&](int64_t ns) { return static_cast<double>(ns - request_.origin_ns) * 1e-9; };
+  const auto seconds = [&](int64_t ns) {
+    return static_cast<double>(ns - request_.origin_ns) * 1e-9;
+  };
   spans_.push_back({rank_, action, seconds(span_start_ns_), seconds(MonotonicNanoseconds())});
 }
 

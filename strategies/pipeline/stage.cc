@@ -34,9 +34,9 @@ std::vector<Stage> SplitSequential(const nn::Sequential& model,
   int64_t previous = 0;
   for (const int64_t point : split_points) {
     if (point <= previous || point >= layers) {
-      throw InvalidArgumentError(
-          absl::StrCat("SplitSequential: split points ", absl::StrJoin(split_points, ", "), " of ",
-                       layers, " layers: they rise, from 1 to ", layers - 1));
+      throw InvalidArgumentError(absl::StrCat("SplitSequential: split points ",
+                                              absl::StrJoin(split_points, ", "), " of ", layers,
+                                              " layers: they rise, from 1 to ", layers - 1));
     }
     previous = point;
   }

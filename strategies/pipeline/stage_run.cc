@@ -27,10 +27,6 @@ const Tensor& ElementAt(TensorSpan tensors, int index, const std::string& what) 
                                           tensors.size(), "; see PipelineOptions::wiring"));
 }
 
-bool IsReducedFloat(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
-
 }  // namespace
 
 StageRun::StageRun(const ExecutionPlan& plan, const PlannedStage& stage, const LossPlan* loss,
@@ -57,10 +53,9 @@ std::vector<Tensor> StageRun::MakeInputs(MicroBatch& state, std::vector<Letter>&
     for (const Tensor& tensor : batch) inputs.push_back(tensor);
   }
   for (const PlannedStage::Input& input : stage_.inputs) {
-    inputs.push_back(input.incoming < 0
-                         ? ElementAt(batch, input.position, "input")
-                         : incoming[static_cast<size_t>(input.incoming)]
-                               .tensors[static_cast<size_t>(input.position)]);
+    inputs.push_back(input.incoming < 0 ? ElementAt(batch, input.position, "input")
+                                        : incoming[static_cast<size_t>(input.incoming)]
+                                              .tensors[static_cast<size_t>(input.position)]);
   }
   return inputs;
 }
@@ -69,8 +64,7 @@ Letter StageRun::LetterOf(int edge, TensorSpan outputs) const {
   const autograd::NoGradScope no_grad;
   Letter letter;
   const auto add = [&](const Tensor& output) {
-    letter.wants_gradient.push_back(records_ && output.defined() &&
-                                    autograd::RequiresGrad(output));
+    letter.wants_gradient.push_back(records_ && output.defined() && autograd::RequiresGrad(output));
     letter.tensors.push_back(output.defined() ? Detach(output) : output);
   };
   if (plan_.is_chain()) {
@@ -137,8 +131,7 @@ std::vector<Tensor> StageRun::SumGradients(const MicroBatch& state,
     for (size_t t = 0; t < gradients[i].tensors.size(); ++t) {
       Tensor& gradient = gradients[i].tensors[t];
       if (!gradient.defined()) continue;
-      const size_t output =
-          plan_.is_chain() ? t : static_cast<size_t>(plan_.edge_outputs[edge][t]);
+      const size_t output = plan_.is_chain() ? t : static_cast<size_t>(plan_.edge_outputs[edge][t]);
       sums[output] = sums[output].defined() ? Add(sums[output], gradient) : gradient;
     }
   }

@@ -23,7 +23,7 @@ namespace lockstep::pipeline {
 // What one rank hands to another: shapes, dtypes and the number of tensors differ freely from one
 // letter to the next.
 struct Letter {
-  std::vector<Tensor> tensors;  // outside the graph of gradients; undefined ones arrive so
+  std::vector<Tensor> tensors;       // outside the graph of gradients; undefined ones arrive so
   std::vector<bool> wants_gradient;  // of each, whether its gradient is to be sent back
 };
 

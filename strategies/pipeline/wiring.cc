@@ -54,16 +54,15 @@ void CheckWiring(const Wiring& wiring, const std::vector<StageEdge>& edges, int 
   for (int to = 0; to < stages; ++to) {
     for (const InputSource& source : wiring[static_cast<size_t>(to)]) {
       if (source.stage >= kBatch && source.stage < to && source.index >= 0) continue;
-      throw InvalidArgumentError(
-          absl::StrCat("pipeline: the wiring gives stage ", to, " output ", source.index,
-                       " of stage ", source.stage,
-                       "; a source is kBatch or an earlier stage, and an index not negative"));
+      throw InvalidArgumentError(absl::StrCat(
+          "pipeline: the wiring gives stage ", to, " output ", source.index, " of stage ",
+          source.stage, "; a source is kBatch or an earlier stage, and an index not negative"));
     }
   }
   if (const std::vector<StageEdge> own = EdgesOf(wiring); own != edges) {
-    throw InvalidArgumentError(
-        absl::StrCat("pipeline: the wiring has the edges ", ToText(own), " and the schedule ",
-                     ToText(edges), "; set schedule.edges = EdgesOf(wiring)"));
+    throw InvalidArgumentError(absl::StrCat("pipeline: the wiring has the edges ", ToText(own),
+                                            " and the schedule ", ToText(edges),
+                                            "; set schedule.edges = EdgesOf(wiring)"));
   }
 }
 
