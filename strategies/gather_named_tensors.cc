@@ -38,7 +38,7 @@ std::string Describe(const NamedTensors& tensors) {
       throw InvalidArgumentError(
           absl::StrCat("GatherNamedTensors: the name \"", name, "\" has a line break or a tab"));
     }
-    absl::StrAppend(&text, name, "\t", ToString(tensor.dtype()), "\t",
+    absl::StrAppend(&text, name, "\t", DTypeName(tensor.dtype()), "\t",
                     absl::StrJoin(tensor.shape(), ","), "\n");
   }
   return text;

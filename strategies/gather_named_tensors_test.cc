@@ -30,7 +30,8 @@ TEST(GatherNamedTensorsTest, TheRootHasEveryRanksTensors) {
     ExpectNoErrors(RunRanks(3, [root](int rank, auto world) {
       NamedTensors own;
       if (rank != 1) {  // has none
-        own.Insert(absl::StrCat(rank, ".weight"), Transpose(Reshape(Arange(15) + rank, {3, 5})));
+        own.Insert(absl::StrCat(rank, ".weight"),
+                   Transpose(Reshape(Arange(15) + rank, {3, 5}), 0, 1));
         own.Insert(absl::StrCat(rank, ".empty"), Zeros({0, 4}, {.dtype = DType::kBFloat16}));
         own.Insert(absl::StrCat(rank, ".step"), FromVector<int64_t>({40 + rank}, {}));
       }
@@ -44,8 +45,8 @@ TEST(GatherNamedTensorsTest, TheRootHasEveryRanksTensors) {
       for (const int owner : {0, 2}) {
         const Tensor weight = all.At(absl::StrCat(owner, ".weight"));
         EXPECT_EQ(weight.shape(), (Shape{5, 3}));
-        EXPECT_EQ(weight.template ToVector<int64_t>(),
-                  Transpose(Reshape(Arange(15) + owner, {3, 5})).template ToVector<int64_t>());
+        EXPECT_EQ(weight.ToVector<int64_t>(),
+                  Transpose(Reshape(Arange(15) + owner, {3, 5}), 0, 1).ToVector<int64_t>());
         EXPECT_EQ(all.At(absl::StrCat(owner, ".empty")).shape(), (Shape{0, 4}));
         EXPECT_EQ(all.At(absl::StrCat(owner, ".empty")).dtype(), DType::kBFloat16);
         EXPECT_EQ(all.At(absl::StrCat(owner, ".step")).template Item<int64_t>(), 40 + owner);
