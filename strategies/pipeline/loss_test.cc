@@ -69,8 +69,8 @@ struct ScalePipeline {
 TEST(PipelineLoss, FourStagesRunAnyNumberOfMicroBatches) {
   const Stopwatch watch;
   for (const int micro_batches : {1, 2, 3, 5, 8}) {
-    for (const Schedule& schedule : {GPipe(4, micro_batches),
-                                     OneForwardOneBackward(4, micro_batches)}) {
+    for (const Schedule& schedule :
+         {GPipe(4, micro_batches), OneForwardOneBackward(4, micro_batches)}) {
       SCOPED_TRACE(ToText(schedule));
       const auto model = MakeMlp(8), whole = MakeMlp(8);
       Pipeline pipeline(CutEvenly(*model, 4), {.schedule = schedule, .loss = MseOf});
@@ -166,7 +166,9 @@ TEST(PipelineLoss, RefusesFewerRowsThanMicroBatchesWithTheNumbers) {
 
 TEST(PipelineLoss, RefusesBatchesThatAreNone) {
   ScalePipeline scaled(GPipe(2, 2));
-  EXPECT_EQ(ErrorOf([&] { scaled.pipeline.Step({Ones({4}), Ones({5})}, {}); }).code(),
+  EXPECT_EQ(ErrorOf([&] {
+              scaled.pipeline.Step({Ones({4}), Ones({5})}, {});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf([&] { scaled.pipeline.Step({Ones({})}, {}); }).code(),
             absl::StatusCode::kInvalidArgument);
@@ -225,10 +227,10 @@ TEST(PipelineLoss, EveryRankOfACommunicatorHasTheLosses) {
     Pipeline pipeline(testing_util::StagesOf(schedule, rank, CutEvenly(*model, 3)), world,
                       {.schedule = schedule, .loss = MseOf});
     // What a rank does not need, it need not have.
-    const std::vector<Tensor> x = rank == 0 ? std::vector<Tensor>{Inputs(0, 9)}
-                                            : std::vector<Tensor>{};
-    const std::vector<Tensor> y = rank == 2 ? std::vector<Tensor>{Targets(0, 9)}
-                                            : std::vector<Tensor>{};
+    const std::vector<Tensor> x =
+        rank == 0 ? std::vector<Tensor>{Inputs(0, 9)} : std::vector<Tensor>{};
+    const std::vector<Tensor> y =
+        rank == 2 ? std::vector<Tensor>{Targets(0, 9)} : std::vector<Tensor>{};
     const StepResult result = pipeline.Step(x, y);
     const double wanted = MseLoss((*whole)(Inputs(0, 9)), Targets(0, 9)).template Item<double>();
     EXPECT_NEAR(result.loss, wanted, 1e-6);

@@ -3,6 +3,8 @@
 //
 // Stages with skip connections, several inputs and outputs, tensors that want no gradient, and tied
 // parameters: in threads and over a communicator they train as one graph does.
+#include "lockstep/strategies/pipeline/wiring.h"
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,7 +32,6 @@
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/testing.h"
-#include "lockstep/strategies/pipeline/wiring.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/thread_state.h"
@@ -136,17 +137,15 @@ std::shared_ptr<nn::Linear> Layer(uint64_t seed, int64_t inputs, int64_t outputs
 Case SkipCase() {
   const auto a = Layer(1, 5, 7), b = Layer(2, 7, 7), c = Layer(3, 7, 3);
   Case result;
-  result.stages = {
-      {{{"a", a}}, [a](TensorSpan in) -> TensorList { return {Tanh((*a)(in[0]))}; }},
-      {{{"b", b}},
-       [b](TensorSpan in) -> TensorList {
-         const Tensor h = (*b)(in[0]);
-         return {Tanh(h), Mul(h, 0.5)};
-       }},
-      {{{"c", c}},
-       [c](TensorSpan in) -> TensorList {
-         return {(*c)(Add(Add(Mul(in[0], in[1]), in[2]), in[3]))};
-       }}};
+  result.stages = {{{{"a", a}}, [a](TensorSpan in) -> TensorList { return {Tanh((*a)(in[0]))}; }},
+                   {{{"b", b}},
+                    [b](TensorSpan in) -> TensorList {
+                      const Tensor h = (*b)(in[0]);
+                      return {Tanh(h), Mul(h, 0.5)};
+                    }},
+                   {{{"c", c}}, [c](TensorSpan in) -> TensorList {
+                      return {(*c)(Add(Add(Mul(in[0], in[1]), in[2]), in[3]))};
+                    }}};
   // The same output twice, and in another order.
   result.wiring = {{{kBatch, 0}}, {{0, 0}}, {{1, 1}, {0, 0}, {1, 0}, {kBatch, 1}}};
   result.inputs = {testing_util::Inputs(0, 7), Reshape(Arange(49.0) * 0.01, {7, 7})};
@@ -201,22 +200,19 @@ TEST(PipelineWiring, RandomEdgesTrainAsOneGraph) {
       }
       for (int s = 0; s < stages; ++s) {
         const auto layer = Layer(static_cast<uint64_t>(s + 1), 5, 5);
-        result.stages.push_back(
-            {{{absl::StrCat(s), layer}}, [layer](TensorSpan in) -> TensorList {
-               Tensor sum = in[0];
-               for (size_t i = 1; i < in.size(); ++i) sum = Add(sum, in[i]);
-               return {Tanh((*layer)(sum))};
-             }});
+        result.stages.push_back({{{absl::StrCat(s), layer}}, [layer](TensorSpan in) -> TensorList {
+                                   Tensor sum = in[0];
+                                   for (size_t i = 1; i < in.size(); ++i) sum = Add(sum, in[i]);
+                                   return {Tanh((*layer)(sum))};
+                                 }});
       }
       result.inputs = {testing_util::Inputs(0, 7)};
       result.targets = {testing_util::Inputs(9, 7)};
       return result;
     };
-    const Schedule schedule = RandomSchedule({.stages = stages,
-                                              .ranks = 1 + run % stages,
-                                              .micro_batches = 1 + run % 4,
-                                              .edges = edges},
-                                             random);
+    const Schedule schedule = RandomSchedule(
+        {.stages = stages, .ranks = 1 + run % stages, .micro_batches = 1 + run % 4, .edges = edges},
+        random);
     ExpectAsAlone(make, schedule);
   }
 }
@@ -282,15 +278,14 @@ TEST(PipelineWiring, ShapesMayChangeWithEachMicroBatch) {
   const auto make = [] {
     const auto a = Layer(1, 5, 5), b = Layer(2, 5, 3);
     Case result;
-    result.stages = {{{{"a", a}},
-                      [a](TensorSpan in) -> TensorList {
-                        const Tensor h = (*a)(in[0]);
-                        return h.size(0) == 2 ? TensorList{h}
-                                              : TensorList{To(h, DType::kFloat64), Ones({1, 3})};
-                      }},
-                     {{{"b", b}}, [b](TensorSpan in) -> TensorList {
-                        return {(*b)(To(in[0], DType::kFloat32))};
-                      }}};
+    result.stages = {
+        {{{"a", a}},
+         [a](TensorSpan in) -> TensorList {
+           const Tensor h = (*a)(in[0]);
+           return h.size(0) == 2 ? TensorList{h} : TensorList{To(h, DType::kFloat64), Ones({1, 3})};
+         }},
+        {{{"b", b}},
+         [b](TensorSpan in) -> TensorList { return {(*b)(To(in[0], DType::kFloat32))}; }}};
     result.inputs = {testing_util::Inputs(0, 5)};  // 2, 2, 1
     result.targets = {testing_util::Targets(0, 5)};
     return result;
@@ -304,7 +299,8 @@ TEST(PipelineWiring, ShapesMayChangeWithEachMicroBatch) {
 Case TiedCase() {
   ManualSeed(3);
   const auto embedding = std::make_shared<nn::Embedding>(7, 5);
-  const auto middle = Layer(4, 5, 5), head = std::make_shared<nn::Linear>(5, 7, nn::LinearOptions{.bias = false});
+  const auto middle = Layer(4, 5, 5),
+             head = std::make_shared<nn::Linear>(5, 7, nn::LinearOptions{.bias = false});
   Case result;
   result.stages = {MakeStage("wte", embedding), MakeStage("middle", middle),
                    MakeStage("head", head)};
@@ -346,19 +342,17 @@ TEST(PipelineWiring, TiedCopiesHaveTheSumOfTheirGradients) {
 
 TEST(PipelineWiring, TiedCopiesBeginAsTheFirst) {
   Case c = TiedCase();
-  const std::vector<float> first =
-      c.stages[0].parts[0].second->Parameters()[0].ToVector<float>();
+  const std::vector<float> first = c.stages[0].parts[0].second->Parameters()[0].ToVector<float>();
   const auto head = c.stages[2].parts[0].second;
   EXPECT_NE(head->Parameters()[0].ToVector<float>(), first);
-  Pipeline pipeline(std::move(c.stages),
-                    {.schedule = GPipe(3, 2), .loss = c.loss, .tied = c.tied});
+  Pipeline pipeline(std::move(c.stages), {.schedule = GPipe(3, 2), .loss = c.loss, .tied = c.tied});
   EXPECT_EQ(head->Parameters()[0].ToVector<float>(), first);
 }
 
 TEST(PipelineWiring, ATensorInTwoStagesIsRefused) {
   Case c = OneTensorCase();
-  const Error error = ErrorOf(
-      [&] { Pipeline pipeline(c.stages, {.schedule = GPipe(3, 2), .loss = c.loss}); });
+  const Error error =
+      ErrorOf([&] { Pipeline pipeline(c.stages, {.schedule = GPipe(3, 2), .loss = c.loss}); });
   EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(error.message(), "\"head.weight\" of stage 2")) << error.message();
 }
