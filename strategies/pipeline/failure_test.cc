@@ -200,11 +200,10 @@ TEST(PipelineFailure, AFailedStepLeavesTiedGradientsOfEarlierRounds) {
   Precede(stages[1], [&](int) {
     if (throws) throw InvalidArgumentError("planted");
   });
-  Pipeline pipeline(std::move(stages), {.schedule = GPipe(2, 2),
-                                        .loss = [](TensorSpan out, TensorSpan) {
-                                          return Mean(out[0]);
-                                        },
-                                        .tied = {{{0, "a.weight"}, {1, "b.weight"}}}});
+  Pipeline pipeline(std::move(stages),
+                    {.schedule = GPipe(2, 2),
+                     .loss = [](TensorSpan out, TensorSpan) { return Mean(out[0]); },
+                     .tied = {{{0, "a.weight"}, {1, "b.weight"}}}});
   pipeline.Step({Inputs(0, 4)}, {});
   const std::vector<float> before = autograd::Grad(a->weight).ToVector<float>();
   throws = true;
@@ -250,12 +249,11 @@ std::vector<RankOutcome> StepOnRanks(const std::function<void(int rank, Stage& s
       backend);
 }
 
-void ExpectAllKnow(const std::vector<RankOutcome>& outcomes, int culprit,
-                   absl::StatusCode code, const std::vector<std::string>& parts) {
+void ExpectAllKnow(const std::vector<RankOutcome>& outcomes, int culprit, absl::StatusCode code,
+                   const std::vector<std::string>& parts) {
   for (int rank = 0; rank < kStages; ++rank) {
     const RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
-    EXPECT_EQ(outcome.code, rank == culprit ? code : absl::StatusCode::kAborted)
-        << outcome.message;
+    EXPECT_EQ(outcome.code, rank == culprit ? code : absl::StatusCode::kAborted) << outcome.message;
     ExpectParts(outcome.message, parts);
     ExpectParts(outcome.message, {"pipeline: rank " + std::to_string(rank), "action"});
   }
@@ -290,10 +288,10 @@ TEST(PipelineFailure, EveryRankKnowsOfABatchThatIsRefused) {
   const auto outcomes = RunRanks(kStages, [&](int rank, auto world) {
     const PipelineOptions options = Options();
     Pipeline pipeline(StagesOf(options.schedule, rank, Stages()), world, options);
-    const std::vector<Tensor> x = rank == 0 ? std::vector<Tensor>{Inputs(0, 3)}
-                                            : std::vector<Tensor>{};
-    const std::vector<Tensor> y = rank == 2 ? std::vector<Tensor>{Targets(0, 4)}
-                                            : std::vector<Tensor>{};
+    const std::vector<Tensor> x =
+        rank == 0 ? std::vector<Tensor>{Inputs(0, 3)} : std::vector<Tensor>{};
+    const std::vector<Tensor> y =
+        rank == 2 ? std::vector<Tensor>{Targets(0, 4)} : std::vector<Tensor>{};
     pipeline.Step(x, y);
   });
   EXPECT_EQ(outcomes[0].code, absl::StatusCode::kInvalidArgument);

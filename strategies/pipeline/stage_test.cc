@@ -40,8 +40,7 @@ TEST(Stage, SplitSequentialKeepsNamesAndValues) {
   ASSERT_EQ(stages.size(), 3u);
   StageTree tree;
   for (const auto& [path, module] : stages[2].parts) tree.Add(path, module);
-  EXPECT_EQ(tree.NamedParameters().Names(),
-            (std::vector<std::string>{"2.weight", "2.bias"}));
+  EXPECT_EQ(tree.NamedParameters().Names(), (std::vector<std::string>{"2.weight", "2.bias"}));
   const Tensor x = Reshape(Arange(6.0), {2, 3});
   TensorList y = {x};
   for (const Stage& stage : stages) y = stage.forward(y);
@@ -49,8 +48,8 @@ TEST(Stage, SplitSequentialKeepsNamesAndValues) {
 }
 
 TEST(Stage, RefusesSplitPointsThatDoNotRise) {
-  const nn::Sequential model({std::make_shared<nn::Tanh>(), std::make_shared<nn::Tanh>(),
-                              std::make_shared<nn::Tanh>()});
+  const nn::Sequential model(
+      {std::make_shared<nn::Tanh>(), std::make_shared<nn::Tanh>(), std::make_shared<nn::Tanh>()});
   for (const std::vector<int64_t>& points :
        std::vector<std::vector<int64_t>>{{0}, {3}, {2, 1}, {1, 1}, {-1}, {1, 2, 3}}) {
     const Error error = ErrorOf([&] { SplitSequential(model, points); });
@@ -70,8 +69,8 @@ TEST(Stage, TreesHaveTheNamesOfTheUnsplitModel) {
             (std::vector<std::string>{"transformer.h.0.weight", "transformer.h.0.bias",
                                       "transformer.h.2.weight", "transformer.h.2.bias",
                                       "transformer.wte.weight", "transformer.wte.bias"}));
-  for (const std::string path : {"", "a..b", ".", "transformer.h.2", "transformer.h",
-                                 "transformer.h.2.inner"}) {
+  for (const std::string path :
+       {"", "a..b", ".", "transformer.h.2", "transformer.h", "transformer.h.2.inner"}) {
     EXPECT_EQ(ErrorOf([&] { tree.Add(path, std::make_shared<nn::Tanh>()); }).code(),
               absl::StatusCode::kInvalidArgument)
         << path;
@@ -104,7 +103,9 @@ TEST(Balance, MeasuringDisturbsNothing) {
   EXPECT_EQ(autograd::Grad(weight).ToVector<float>(), std::vector<float>(150, 1.0f));
   EXPECT_FALSE(autograd::Grad(model.Parameters()[1]).defined());
   EXPECT_EQ(ThreadGenerators().dropout.key, before.dropout.key);
-  EXPECT_EQ(ErrorOf([&] { MeasureLayerSeconds(model, Ones({4, 3}), {.repeats = 0}); }).code(),
+  EXPECT_EQ(ErrorOf([&] {
+              MeasureLayerSeconds(model, Ones({4, 3}), {.repeats = 0});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -121,9 +122,13 @@ TEST(MicroBatches, RowsAreSplitAndJoined) {
   EXPECT_EQ(joined.ToVector<float>(), (std::vector<float>{1, 2}));
   EXPECT_EQ(ErrorOf([] { SplitRows({Ones({3})}, 4, "input"); }).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ErrorOf([] { SplitRows({Ones({4}), Ones({5})}, 2, "input"); }).code(),
+  EXPECT_EQ(ErrorOf([] {
+              SplitRows({Ones({4}), Ones({5})}, 2, "input");
+            }).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ErrorOf([] { MergeRows({{Ones({1})}, {}}); }).code(),
+  EXPECT_EQ(ErrorOf([] {
+              MergeRows({{Ones({1})}, {}});
+            }).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
