@@ -52,9 +52,9 @@ std::vector<double> Shares(const std::vector<double>& weights) {
   double total = 0;
   for (size_t m = 0; m < weights.size(); ++m) {
     if (!(weights[m] >= 0) || !std::isfinite(weights[m])) {
-      throw InvalidArgumentError(
-          absl::StrCat("Pipeline: PipelineOptions::weight of micro-batch ", m, " is ", weights[m],
-                       "; a weight is finite and not negative"));
+      throw InvalidArgumentError(absl::StrCat("Pipeline: PipelineOptions::weight of micro-batch ",
+                                              m, " is ", weights[m],
+                                              "; a weight is finite and not negative"));
     }
     total += weights[m];
   }
@@ -126,16 +126,17 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options)
     tree->To(impl_->devices[static_cast<size_t>(rank)]);
   }
   impl_->tied->MakeEqual(nullptr);
-  impl_->threads = std::make_unique<ThreadedRanks>(
-      impl_->plan, impl_->devices, impl_->options.threads_per_rank,
-      impl_->options.timeout.value_or(absl::InfiniteDuration()));
+  impl_->threads =
+      std::make_unique<ThreadedRanks>(impl_->plan, impl_->devices, impl_->options.threads_per_rank,
+                                      impl_->options.timeout.value_or(absl::InfiniteDuration()));
 }
 
 Pipeline::Pipeline(std::map<int, Stage> stages, std::shared_ptr<comm::Communicator> group,
                    PipelineOptions options)
     : impl_(std::make_unique<Impl>()) {
   if (group == nullptr) {
-    throw InvalidArgumentError("Pipeline: the group is null; give a list of stages for one process");
+    throw InvalidArgumentError(
+        "Pipeline: the group is null; give a list of stages for one process");
   }
   impl_->schedule = CheckedSchedule(options.schedule);
   CheckOptions(options, /*one_process=*/false);
@@ -189,10 +190,10 @@ void Pipeline::Impl::CheckStep() const {
 void Pipeline::Impl::CheckBatch(TensorSpan inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined() && autograd::RequiresGrad(inputs[i])) {
-      throw InvalidArgumentError(absl::StrCat("Pipeline: input ", i, " is ",
-                                              inputs[i].DebugString(),
-                                              " and requires a gradient, which no pipeline returns; "
-                                              "Detach it, or make it a parameter of stage 0"));
+      throw InvalidArgumentError(
+          absl::StrCat("Pipeline: input ", i, " is ", inputs[i].DebugString(),
+                       " and requires a gradient, which no pipeline returns; "
+                       "Detach it, or make it a parameter of stage 0"));
     }
   }
 }

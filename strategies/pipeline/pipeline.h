@@ -21,13 +21,14 @@
 //   Pipeline pipeline({{rank, stage}}, world, {.schedule = ...});
 //
 // Step() cuts dimension 0 of every input and target into the schedule's micro-batches (RowsOf-
-// MicroBatches in micro_batches.h), and runs them as the schedule says. Loss and gradients are those
-// of the mean over the whole batch, however it is cut: a micro-batch counts by its share of the
-// rows, or by PipelineOptions::weight. Gradients are added to Grad(); several Steps accumulate, and
-// nothing rescales what earlier ones have added.
+// MicroBatches in micro_batches.h), and runs them as the schedule says. Loss and gradients are
+// those of the mean over the whole batch, however it is cut: a micro-batch counts by its share of
+// the rows, or by PipelineOptions::weight. Gradients are added to Grad(); several Steps accumulate,
+// and nothing rescales what earlier ones have added.
 //
 // The sum is that of accumulation on one device, bit for bit, with as many threads an op and where
-// the schedule runs the backwards of a stage in the order of micro-batches (those of schedule.h do):
+// the schedule runs the backwards of a stage in the order of micro-batches (those of schedule.h
+// do):
 //
 //   for (int m = 0; m < micro_batches; ++m) autograd::Backward(loss(m) * share[m]);
 //
@@ -131,8 +132,8 @@ class Pipeline {
   Pipeline(std::vector<Stage> stages, PipelineOptions options);
 
   // This rank of `group`, which has a rank for each of the schedule's; `stages` are those of this
-  // rank by number. Collective: makes a group for headers. While a Step is on, nothing else sends in
-  // `group`. The modules are on this rank's current device. Throws also InvalidArgument when
+  // rank by number. Collective: makes a group for headers. While a Step is on, nothing else sends
+  // in `group`. The modules are on this rank's current device. Throws also InvalidArgument when
   // `stages` are not this rank's or the group has another size, and what the group throws.
   Pipeline(std::map<int, Stage> stages, std::shared_ptr<comm::Communicator> group,
            PipelineOptions options);

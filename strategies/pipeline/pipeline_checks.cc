@@ -24,9 +24,8 @@ template <typename... Args>
 }
 
 std::string NumbersOf(const std::map<int, Stage>& stages) {
-  return absl::StrJoin(stages, ", ", [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, entry.first);
-  });
+  return absl::StrJoin(
+      stages, ", ", [](std::string* out, const auto& entry) { absl::StrAppend(out, entry.first); });
 }
 
 }  // namespace

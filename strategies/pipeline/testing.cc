@@ -142,11 +142,9 @@ Trained TrainAlone(const Schedule& schedule, const Training& training) {
 
 Trained TrainThreads(const Schedule& schedule, const Training& training) {
   const auto model = MakeMlp(training.layers, training.seed, training.dropout);
-  Pipeline pipeline(CutEvenly(*model, schedule.stage_count()),
-                    {.schedule = schedule,
-                     .loss = MseOf,
-                     .threads_per_rank = 1,
-                     .timeout = absl::Seconds(30)});
+  Pipeline pipeline(
+      CutEvenly(*model, schedule.stage_count()),
+      {.schedule = schedule, .loss = MseOf, .threads_per_rank = 1, .timeout = absl::Seconds(30)});
   optim::Sgd optimizer(pipeline.module().NamedParameters(), {.lr = 0.1, .momentum = 0.9});
   Seed(training);
   Trained trained;
@@ -161,22 +159,20 @@ Trained TrainThreads(const Schedule& schedule, const Training& training) {
   return trained;
 }
 
-Trained TrainRanks(const Schedule& schedule, const Training& training,
-                   const std::string& backend) {
+Trained TrainRanks(const Schedule& schedule, const Training& training, const std::string& backend) {
   Trained trained;
   std::mutex mutex;
   OnRanks(
       schedule.rank_count(),
       [&](int rank, std::shared_ptr<comm::Communicator> world) {
         const auto model = MakeMlp(training.layers, training.seed, training.dropout);
-        Pipeline pipeline(
-            StagesOf(schedule, rank, CutEvenly(*model, schedule.stage_count())), world,
-            {.schedule = schedule, .loss = MseOf});
+        Pipeline pipeline(StagesOf(schedule, rank, CutEvenly(*model, schedule.stage_count())),
+                          world, {.schedule = schedule, .loss = MseOf});
         const NamedTensors parameters = pipeline.module().NamedParameters();
         std::unique_ptr<optim::Sgd> optimizer;
         if (!parameters.empty()) {
-          optimizer = std::make_unique<optim::Sgd>(
-              parameters, optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
+          optimizer = std::make_unique<optim::Sgd>(parameters,
+                                                   optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
         }
         Seed(training);
         std::vector<double> losses;
@@ -213,20 +209,19 @@ void ExpectSame(const Trained& got, const Trained& wanted) {
 std::vector<RankOutcome> RunRanks(int ranks, const RankBody& body, const std::string& backend,
                                   absl::Duration timeout) {
   std::vector<RankOutcome> outcomes(static_cast<size_t>(ranks));
-  comm::SpawnThreads(
-      ranks,
-      [&](comm::RankContext& context) {
-        RankOutcome& outcome = outcomes[static_cast<size_t>(context.rank)];
-        try {
-          comm::ProcessGroupOptions options = context.group_options();
-          options.timeout = timeout;
-          options.backend = backend;
-          body(context.rank, comm::InitProcessGroup(options));
-        } catch (const Error& error) {
-          outcome = {error.code(), error.message()};
-        }
-      },
-      {.threads_per_rank = 1})
+  comm::SpawnThreads(ranks,
+                     [&](comm::RankContext& context) {
+                       RankOutcome& outcome = outcomes[static_cast<size_t>(context.rank)];
+                       try {
+                         comm::ProcessGroupOptions options = context.group_options();
+                         options.timeout = timeout;
+                         options.backend = backend;
+                         body(context.rank, comm::InitProcessGroup(options));
+                       } catch (const Error& error) {
+                         outcome = {error.code(), error.message()};
+                       }
+                     },
+                     {.threads_per_rank = 1})
       .ThrowIfFailed();
   return outcomes;
 }

@@ -103,10 +103,9 @@ ThreadedRanks::Outcome ThreadedRanks::Run(RunRequest request) {
   if (left_behind_ != nullptr) {
     if (!AwaitEnd(*left_behind_, timeout_)) {
       std::lock_guard<std::mutex> lock(left_behind_->mutex);
-      throw FailedPreconditionError(
-          absl::StrCat("pipeline: of an earlier run that failed, ",
-                       left_behind_->Whereabouts(/*of_all=*/false),
-                       " still; wait for it to return, or make a new pipeline and model"));
+      throw FailedPreconditionError(absl::StrCat(
+          "pipeline: of an earlier run that failed, ", left_behind_->Whereabouts(/*of_all=*/false),
+          " still; wait for it to return, or make a new pipeline and model"));
     }
     left_behind_ = nullptr;
   }
@@ -114,8 +113,8 @@ ThreadedRanks::Outcome ThreadedRanks::Run(RunRequest request) {
   const auto state = std::make_shared<State>();
   state->plan = plan_;
   state->request = std::move(request);
-  state->post = std::make_shared<ThreadPost>(devices_, plan_->channel_count(),
-                                             plan_->micro_batches, timeout_);
+  state->post = std::make_shared<ThreadPost>(devices_, plan_->channel_count(), plan_->micro_batches,
+                                             timeout_);
   state->has_ended.resize(count);
   state->running = count;
   const int threads = threads_per_rank_ > 0

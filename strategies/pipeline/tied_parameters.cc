@@ -18,10 +18,10 @@ namespace {
 void CheckAlike(const TiedCopy& first, const TiedCopy& copy, const Tensor& value) {
   const Tensor& own = copy.parameter;
   if (own.shape() == value.shape() && own.dtype() == value.dtype()) return;
-  throw InvalidArgumentError(absl::StrCat(
-      "pipeline: \"", copy.name, "\" of stage ", copy.stage, " is ", own.DebugString(),
-      " and is tied to \"", first.name, "\" of stage ", first.stage, ", which is ",
-      value.DebugString(), "; copies have one shape and dtype"));
+  throw InvalidArgumentError(
+      absl::StrCat("pipeline: \"", copy.name, "\" of stage ", copy.stage, " is ", own.DebugString(),
+                   " and is tied to \"", first.name, "\" of stage ", first.stage, ", which is ",
+                   value.DebugString(), "; copies have one shape and dtype"));
 }
 
 }  // namespace
