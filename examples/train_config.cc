@@ -88,6 +88,7 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("strategy", self.strategy);
   visit("ranks", self.ranks);
   visit("devices", self.devices);
+  visit("stages", self.stages);
   visit("threads_per_rank", self.threads_per_rank);
   visit("steps", self.steps);
   visit("batch", self.batch);
@@ -160,6 +161,15 @@ void TrainConfig::ResolveSharding() {
   fsdp_only(!deferred_init, "deferred_init", deferred_init);
 }
 
+void TrainConfig::ResolveStages() const {
+  Require(stages >= 1 && stages <= 8, "stages", stages, "give 1 to 8");
+  Require(
+      stages == 1 || strategy == "model_parallel" || strategy == "ddp", "stages", stages,
+      absl::StrCat("is for --strategy=model_parallel and ddp, and this is --strategy=", strategy));
+  Require(stages <= layers, "stages", stages,
+          absl::StrCat("are more than the blocks to spread, --layers=", layers));
+}
+
 engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
   engine::DeepSpeedAutos autos;
   autos.lr = lr;
@@ -215,17 +225,19 @@ void TrainConfig::Resolve() {
   if (strategy == "zero3") strategy = "fsdp";
   ResolveSizes();
   ResolveEngine();
-  Require(
-      strategy == "config" || strategy == "single" || HasDdp() || HasFsdp() || strategy == "dp",
-      "strategy", strategy,
-      "give single, ddp, dp, zero1, zero2, zero3, fsdp, fsdp_grad_op, hybrid, hybrid_grad_op or "
-      "no_shard");
+  Require(strategy == "config" || strategy == "single" || HasDdp() || HasFsdp() ||
+              strategy == "dp" || strategy == "model_parallel",
+          "strategy", strategy,
+          "give single, ddp, dp, model_parallel, zero1, zero2, zero3, fsdp, fsdp_grad_op, hybrid, "
+          "hybrid_grad_op or no_shard");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
   Require(HasDdp() || HasFsdp() || strategy == "config" || ranks == 1, "strategy", strategy,
-          absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
+          absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp",
+                       strategy == "model_parallel" ? absl::StrCat(" --stages=", stages) : ""));
   Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
   Require(strategy == "dp" || devices == 1, "devices", devices,
-          "is for --strategy=dp; a rank has one");
+          "is for --strategy=dp; a rank has one, or --stages");
+  ResolveStages();
   Require(strategy != "dp" || !offload_activations, "offload_activations", "true",
           "makes the devices of --strategy=dp wait for each other; use --strategy=ddp");
   Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,

@@ -33,6 +33,7 @@ struct TrainConfig {
   std::string strategy = "ddp";
   int64_t ranks = 2;
   int64_t devices = 1;           // of dp
+  int64_t stages = 1;            // devices that a rank's blocks are spread over
   int64_t threads_per_rank = 0;  // 0: processors / ranks
   int64_t steps = 2200;
   int64_t batch = 12;         // rows of the whole step
@@ -98,6 +99,7 @@ struct TrainConfig {
  private:
   void ResolveSizes();
   void ResolveSharding();
+  void ResolveStages() const;
   void ResolveEngine();
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor&& visit);

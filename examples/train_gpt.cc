@@ -45,17 +45,21 @@ ABSL_FLAG(std::vector<std::string>, extensions, {},
 ABSL_FLAG(
     std::string, strategy, "ddp",
     "single (one rank), ddp (DistributedDataParallel), dp (DataParallel: one process, several "
-    "devices), zero1 (ddp with each rank keeping a part of the optimizer's state), fsdp or zero3 "
+    "devices), model_parallel (one rank with its blocks spread over --stages devices), zero1 (ddp "
+    "with each rank keeping a part of the optimizer's state), fsdp or zero3 "
     "(FullyShardedDataParallel: of parameters, gradients and state), fsdp_grad_op or zero2 (of "
     "gradients and state), hybrid and hybrid_grad_op (within each of --replicas) or no_shard.");
 ABSL_FLAG(int64_t, ranks, 0,
-          "Processes to train on. 0: 1 for single and dp, 2 otherwise, or those that a launcher "
-          "started.");
+          "Processes to train on. 0: 1 for single, dp and model_parallel, 2 otherwise, or those "
+          "that a launcher started.");
 ABSL_FLAG(
     std::string, backend, "",
     "How ranks exchange data: shm (on one host) or gloo (also between hosts). Empty: gloo where "
     "a launcher's ranks are on several hosts, else shm.");
 ABSL_FLAG(int64_t, devices, 0, "Devices of dp, a thread each. 0: 2 for dp, 1 otherwise.");
+ABSL_FLAG(int64_t, stages, 0,
+          "model_parallel and ddp: devices that each rank's blocks are spread over, cpu:0 and on. "
+          "0: 2 for model_parallel, 1 otherwise.");
 ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
 ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");
 ABSL_FLAG(int64_t, heads, 0, "Attention heads. 0: the model's.");
@@ -137,6 +141,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "ranks",
                                       "backend",
                                       "devices",
+                                      "stages",
                                       "model",
                                       "layers",
                                       "heads",
@@ -208,6 +213,10 @@ bool Given(const std::vector<std::string>& given, absl::string_view flag) {
   return false;
 }
 
+bool RunsInOneProcess(absl::string_view strategy) {
+  return strategy == "single" || strategy == "dp" || strategy == "model_parallel";
+}
+
 TrainConfig ConfigFromFlags() {
   TrainConfig config;
   config.data = CallerPath(absl::GetFlag(FLAGS_data));
@@ -220,10 +229,11 @@ TrainConfig ConfigFromFlags() {
   config.strategy = absl::GetFlag(FLAGS_strategy);
   config.backend = absl::GetFlag(FLAGS_backend);
   config.ranks = absl::GetFlag(FLAGS_ranks);
-  const bool one_process = config.strategy == "single" || config.strategy == "dp";
-  if (config.ranks == 0) config.ranks = one_process ? 1 : 2;
+  if (config.ranks == 0) config.ranks = RunsInOneProcess(config.strategy) ? 1 : 2;
   config.devices = absl::GetFlag(FLAGS_devices);
   if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
+  config.stages = absl::GetFlag(FLAGS_stages);
+  if (config.stages == 0) config.stages = config.strategy == "model_parallel" ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
@@ -316,9 +326,10 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   take("extensions", &TrainConfig::extensions);
   take("strategy", &TrainConfig::strategy);
   take("ranks", &TrainConfig::ranks);
-  const bool one_process = config.strategy == "single" || config.strategy == "dp";
+  const bool one_process = RunsInOneProcess(config.strategy);
   if (Given(given, "strategy") && !Given(given, "ranks") && one_process) config.ranks = 1;
   if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;
+  if (Given(given, "strategy") || Given(given, "stages")) config.stages = asked.stages;
   take("threads_per_rank", &TrainConfig::threads_per_rank);
   take("amp", &TrainConfig::amp);
   take("checkpoint", &TrainConfig::checkpoint);

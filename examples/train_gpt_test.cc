@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -178,6 +179,7 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--strategy",
                            "--ranks",
                            "--devices",
+                           "--stages",
                            "--model",
                            "--layers",
                            "--steps",
@@ -252,6 +254,11 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--strategy=dp", "--devices=9"},
       {"--data=text.txt", "--strategy=dp", "--offload_activations"},
       {"--data=text.txt", "--strategy=ddp", "--devices=2"},
+      {"--data=text.txt", "--strategy=model_parallel", "--stages=5"},
+      {"--data=text.txt", "--strategy=model_parallel", "--stages=9", "--layers=12"},
+      {"--data=text.txt", "--strategy=model_parallel", "--ranks=2"},
+      {"--data=text.txt", "--strategy=fsdp", "--stages=2"},
+      {"--data=text.txt", "--strategy=single", "--stages=2"},
       {"--data=text.txt", "--strategy=zero1", "--local_sgd_period=2"},
       {"--data=text.txt", "--strategy=zero1", "--comm_hook=noop"},
       {"--data=text.txt", "--strategy=ddp", "--cpu_offload"},
@@ -729,6 +736,83 @@ TEST(TrainGptTest, OneProcessWithSeveralDevicesTrainsAndResumes) {
   EXPECT_NEAR(losses[2], losses[4], 1e-3);
   train({"--resume=run/step-00000003", "--out=ranks", "--strategy=ddp", "--ranks=2"});
   EXPECT_NEAR(losses[2], losses[5], 1e-3);
+}
+
+// The bytes that the table gives for a rank and device, by its columns.
+std::map<std::string, double> MemoryRow(const std::string& out, const std::string& row) {
+  std::map<std::string, double> cells;
+  const std::vector<std::string> header = LinesWith(out, "peak MB"), line = LinesWith(out, row);
+  EXPECT_EQ(header.size(), 1u) << out;
+  EXPECT_EQ(line.size(), 1u) << row << "\n" << out;
+  if (header.empty() || line.empty()) return cells;
+  const std::vector<std::string> names = absl::StrSplit(header[0], ' ', absl::SkipEmpty());
+  const std::vector<std::string> values = absl::StrSplit(line[0], ' ', absl::SkipEmpty());
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(absl::SimpleAtod(values[i], &cells[names[i]])) << values[i];
+  }
+  return cells;
+}
+
+TEST(TrainGptTest, BlocksOverDevicesTrainBitForBitAndResumeElsewhere) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> arguments) {
+    const bool resumes = absl::StartsWith(arguments[0], "--resume");
+    arguments.push_back("--data=text.txt");
+    if (!resumes) {
+      arguments.insert(arguments.end(), {"--steps=6", "--save_every=3", "--layers=5", "--heads=2",
+                                         "--width=64", "--block=16", "--batch=6"});
+    }
+    arguments.push_back("--threads_per_rank=1");
+    Process process(arguments, folder);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    return process.out();
+  };
+  const auto same = [&](const std::string& a, const std::string& b) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_TRUE(ReadAll(absl::StrCat(folder, "/", a, "/step-00000006/", file)) ==
+                  ReadAll(absl::StrCat(folder, "/", b, "/step-00000006/", file)))
+          << a << " and " << b << ": " << file;
+    }
+  };
+  train({"--strategy=single", "--out=single"});
+  const std::string out = train({"--strategy=model_parallel", "--stages=3", "--out=parts"});
+  same("single", "parts");
+  EXPECT_NE(out.find("parts on cpu:0: transformer.wte, transformer.wpe, transformer.h.0, "
+                     "transformer.h.1; cpu:1: transformer.h.2, transformer.h.3; cpu:2: "
+                     "transformer.h.4, transformer.ln_f, lm_head"),
+            std::string::npos)
+      << out;
+  // Of its own layers only: 12 * 64^2 numbers and 13 * 64 more a block, in float32.
+  const double block = (12 * 64 * 64 + 13 * 64) * 4 / 1e6;
+  const double embeddings = (256 + 16) * 64 * 4 / 1e6, norm = 2 * 64 * 4 / 1e6;
+  const double own[] = {2 * block + embeddings, 2 * block, block + norm};
+  for (int device = 0; device < 3; ++device) {
+    std::map<std::string, double> row = MemoryRow(out, absl::StrCat("  0 cpu:", device));
+    EXPECT_NEAR(row["parameter"] / own[device], 1, 0.03) << device;
+    EXPECT_NEAR(row["gradient"] / own[device], 1, 0.03) << device;
+    EXPECT_NEAR(row["optimizer"] / own[device], 2, 0.06) << device;
+  }
+  // The rest of each run in new processes, by the other strategy.
+  train({"--resume=parts/step-00000003", "--strategy=single", "--out=back"});
+  same("single", "back");
+  train({"--resume=single/step-00000003", "--strategy=model_parallel", "--stages=2", "--out=on"});
+  same("single", "on");
+  train({"--resume=parts/step-00000003", "--out=again"});
+  same("single", "again");
+  const std::vector<std::string> harder = {"--amp=bf16", "--checkpoint=block", "--accumulate=2"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), harder.begin(), harder.end());
+    return train(arguments);
+  };
+  with({"--strategy=single", "--out=harder"});
+  with({"--strategy=model_parallel", "--stages=2", "--out=harder_parts"});
+  same("harder", "harder_parts");
+  // Under DistributedDataParallel.
+  train({"--strategy=ddp", "--ranks=2", "--out=ddp"});
+  const std::string ranks = train({"--strategy=ddp", "--ranks=2", "--stages=2", "--out=ddp_parts"});
+  same("ddp", "ddp_parts");
+  EXPECT_GT(MemoryRow(ranks, "  1 cpu:1")["parameter"], 0);
 }
 
 }  // namespace

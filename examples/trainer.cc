@@ -356,12 +356,21 @@ class Trainer {
     return static_cast<double>(config_.batch * config_.accumulate * config_.block);
   }
 
+  // Of the device that holds most.
+  int64_t PeakBytes() const {
+    int64_t most = 0;
+    for (const Device device : strategy_->devices()) {
+      most = std::max(most, GetMemoryStats(device).peak_bytes);
+    }
+    return most;
+  }
+
   StepReport Report(double loss) const {
     return {.step = step_,
             .loss = loss,
             .tokens_per_second = TokensPerStep() / recent_.SecondsPerStep(),
             .communication_share = recent_.CommunicationShare(),
-            .peak_bytes = GetMemoryStats(CurrentDevice()).peak_bytes};
+            .peak_bytes = PeakBytes()};
   }
 
   void Save() {
@@ -490,10 +499,10 @@ class Trainer {
   }
 
   void Finish(int64_t steps_done, double communication_seconds, double validation_loss) {
-    Tensor peak = FromVector<int64_t>({GetMemoryStats(CurrentDevice()).peak_bytes}, {1});
+    Tensor peak = FromVector<int64_t>({PeakBytes()}, {1});
     world_->AllReduce(peak, {.op = comm::ReduceOp::kMax}).Wait();
     if (first_ || strategy_->collective_forward()) PrintSample();
-    if (strategy_->shards()) PrintMemory(*world_);
+    if (strategy_->shards()) PrintMemory(*world_, strategy_->devices());
     if (!first_) return;
     std::printf("state: %s\n", state_path_.c_str());
     std::printf("resume: %s\n",

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lockstep/comm/device_mesh.h"
+#include "lockstep/examples/gpt2_stages.h"
 #include "lockstep/strategies/data_parallel/data_parallel.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
@@ -17,8 +18,10 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/local_sgd/local_sgd.h"
+#include "lockstep/strategies/model_parallel/model_parallel.h"
 #include "lockstep/strategies/strategy_state.h"
 #include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor_tree.h"
 
 namespace lockstep::examples {
@@ -51,13 +54,48 @@ class DataParallelStrategy final : public TrainingStrategy {
   strategies::DataParallel parallel_;
 };
 
+// ---- ModelParallel ----
+
+// The blocks of a model on --stages devices, cpu:0 and on; null: all of it on one.
+std::unique_ptr<strategies::ModelParallel> Spread(const TrainConfig& config,
+                                                  const std::shared_ptr<models::Gpt2>& model) {
+  if (config.stages == 1) return nullptr;
+  const std::vector<Device> devices = strategies::CpuDevices(static_cast<int>(config.stages));
+  auto parts = std::make_unique<strategies::ModelParallel>(model, PlaceGpt2(*model, devices));
+  // The first device held all of it until now.
+  for (const Device device : devices) ResetPeakBytes(device);
+  return parts;
+}
+
+std::string PlacementText(const strategies::ModelParallel* parts) {
+  return parts == nullptr ? "" : absl::StrCat(", parts on ", parts->ToString());
+}
+
+class ModelParallelStrategy final : public TrainingStrategy {
+ public:
+  ModelParallelStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model)
+      : TrainingStrategy(model), parts_(Spread(config, model)) {}
+
+  std::vector<Device> devices() const override {
+    return parts_ == nullptr ? TrainingStrategy::devices() : parts_->devices();
+  }
+  std::string Details() const override { return PlacementText(parts_.get()); }
+  bool shards() const override { return true; }
+
+ private:
+  const std::unique_ptr<strategies::ModelParallel> parts_;
+};
+
 // ---- DistributedDataParallel, with ZeroOptimizer or LocalSgd or neither ----
 
 class DdpStrategy final : public TrainingStrategy {
  public:
   DdpStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model,
               std::shared_ptr<comm::Communicator> world)
-      : TrainingStrategy(model), config_(config), ddp_(model, std::move(world), Options(config)) {
+      : TrainingStrategy(model),
+        config_(config),
+        parts_(Spread(config, model)),
+        ddp_(model, std::move(world), Options(config)) {
     if (config.local_sgd_period > 0) {
       local_sgd_.emplace(ddp_, strategies::LocalSgdOptions{.period = config.local_sgd_period});
     }
@@ -81,7 +119,11 @@ class DdpStrategy final : public TrainingStrategy {
     if (local_sgd_) local_sgd_->Average();
   }
   double exposed_seconds() override { return ddp_.statistics().exposed_seconds; }
-  bool shards() const override { return config_.strategy == "zero1"; }
+  std::vector<Device> devices() const override {
+    return parts_ == nullptr ? TrainingStrategy::devices() : parts_->devices();
+  }
+  std::string Details() const override { return PlacementText(parts_.get()); }
+  bool shards() const override { return config_.strategy == "zero1" || parts_ != nullptr; }
 
   void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
     const auto* const zero = dynamic_cast<const strategies::ZeroOptimizer*>(&optimizer);
@@ -136,6 +178,7 @@ class DdpStrategy final : public TrainingStrategy {
   }
 
   const TrainConfig config_;
+  const std::unique_ptr<strategies::ModelParallel> parts_;
   strategies::DistributedDataParallel ddp_;
   std::optional<strategies::LocalSgd> local_sgd_;
 };
@@ -340,6 +383,9 @@ std::unique_ptr<TrainingStrategy> MakeTrainingStrategy(const TrainConfig& config
   if (config.HasDdp()) return std::make_unique<DdpStrategy>(config, model, std::move(world));
   if (config.HasFsdp()) return std::make_unique<FsdpStrategy>(config, model, world);
   if (config.strategy == "dp") return std::make_unique<DataParallelStrategy>(config, model);
+  if (config.strategy == "model_parallel") {
+    return std::make_unique<ModelParallelStrategy>(config, model);
+  }
   return std::make_unique<TrainingStrategy>(std::move(model));
 }
 

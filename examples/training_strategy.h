@@ -19,8 +19,10 @@
 #include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/strategies/engine/engine.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/tensor.h"
+#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
 
@@ -64,6 +66,8 @@ class TrainingStrategy {
   virtual void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
                     std::vector<std::string>& begins_anew);
 
+  // Devices that hold parts of the model or its activations.
+  virtual std::vector<Device> devices() const { return {CurrentDevice()}; }
   // More of it for the plan: ", 5 units".
   virtual std::string Details() const { return ""; }
   // Whether to print who holds how many bytes.

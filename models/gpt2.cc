@@ -170,7 +170,9 @@ Tensor Gpt2::Loss(const Tensor& ids, const Tensor& targets) {
                                             lockstep::ToString(targets.shape())));
   }
   const Tensor logits = (*this)(ids);
-  return CrossEntropy(Reshape(logits, {-1, config_.vocabulary}), Reshape(targets, {-1}));
+  // The head may be on another device than the embedding.
+  return CrossEntropy(Reshape(logits, {-1, config_.vocabulary}),
+                      Reshape(lockstep::To(targets, logits.device()), {-1}));
 }
 
 }  // namespace lockstep::models

@@ -119,7 +119,8 @@ class Gpt2 : public nn::UnaryModule {
   // int64 or int32 ids [B, T], T <= block -> logits [B, T, vocabulary]. Throws InvalidArgument for
   // another shape, OutOfRange for an id outside the vocabulary.
   Tensor Forward(const Tensor& ids) override;
-  // Mean cross entropy, in nats a token, of predicting `targets` (int64 [B, T]; -100 is left out).
+  // Mean cross entropy, in nats a token, of predicting `targets` (int64 [B, T]; -100 is left out),
+  // which are moved to the logits' device.
   Tensor Loss(const Tensor& ids, const Tensor& targets);
 
   // `count` tokens that continue `prompt`, without the prompt. Conditions on the last `block`

@@ -56,6 +56,8 @@ class DevicesTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(DevicesTest, TwoDevicesAreRefusedNamingBoth) {
   for (const GoldenCase& test_case : ReadGoldenCases(GetParam())) {
+    // These make the target anew, from the input's values.
+    if (absl::EndsWith(test_case.name, "_ignored")) continue;
     for (size_t i = 0; test_case.inputs.size() > 1 && i < test_case.inputs.size(); ++i) {
       const std::optional<std::string> refusal =
           Refusal(test_case, Inputs(test_case, Cpu(1), /*elsewhere=*/i));
