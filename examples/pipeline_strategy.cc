@@ -82,9 +82,9 @@ class PipelineStrategy final : public TrainingStrategy {
       return;
     }
     mesh_ = std::make_unique<comm::DeviceMesh>(
-        world, std::vector<comm::MeshDimension>{
-                   {"replicate", static_cast<int>(config.DataRanks())},
-                   {"pipeline", static_cast<int>(config.PipelineRanks())}});
+        world,
+        std::vector<comm::MeshDimension>{{"replicate", static_cast<int>(config.DataRanks())},
+                                         {"pipeline", static_cast<int>(config.PipelineRanks())}});
     group_ = mesh_->Group("pipeline");
     pipeline_ = std::make_unique<pipeline::Pipeline>(OwnStages(), group_, Options());
   }
@@ -105,6 +105,7 @@ class PipelineStrategy final : public TrainingStrategy {
     scale_ = &scale;
     const pipeline::StepResult result = pipeline_->Step({batch.At("ids")}, {batch.At("targets")});
     scale_ = nullptr;
+    spans_ = pipeline_->spans();
     return ToTensor(result.loss);
   }
 
@@ -193,13 +194,12 @@ class PipelineStrategy final : public TrainingStrategy {
 
   // The last step as rank 0's replica ran it.
   std::string Picture() override {
-    std::vector<pipeline::Span> spans = pipeline_->spans();
-    if (group_ != nullptr) spans = GatherSpans(spans);
+    const std::vector<pipeline::Span> spans = group_ == nullptr ? spans_ : GatherSpans(spans_);
     if (spans.empty()) return "";
     const pipeline::Timeline measured = pipeline::MakeTimeline(spans, schedule_.rank_count());
     const auto even = pipeline::UniformCosts(schedule_.stage_count(), {1, 1, 1});
     return absl::StrFormat(
-        "%sbubble: %.1f %% of the last pass; %.1f %% were all actions alike\n",
+        "%sbubble: %.1f %% of the last pass; %.1f %% if all actions were alike\n",
         pipeline::DrawText(measured, kDrawingWidth), 100 * measured.bubble,
         100 * pipeline::Simulate(schedule_, even).bubble);
   }
@@ -208,9 +208,8 @@ class PipelineStrategy final : public TrainingStrategy {
   static constexpr char kNumber[] = "number:";
 
   static pipeline::StageFunction ForwardOf(const models::Gpt2Part& part) {
-    return [forward = part.forward](TensorSpan inputs) -> TensorList {
-      return {forward(inputs[0])};
-    };
+    return
+        [forward = part.forward](TensorSpan inputs) -> TensorList { return {forward(inputs[0])}; };
   }
 
   static Tensor ToTensor(double loss) { return FromVector<double>({loss}, {}); }
@@ -282,16 +281,16 @@ class PipelineStrategy final : public TrainingStrategy {
     if (mesh_->Coordinate("replicate") > 0) return {};
     std::string text;
     for (const pipeline::Span& span : own) {
-      absl::StrAppend(&text, absl::StrFormat("%d %s %.9f %.9f\n", span.rank,
-                                             pipeline::ToString(span.action), span.start_seconds,
-                                             span.end_seconds));
+      absl::StrAppend(
+          &text, absl::StrFormat("%d %s %.9f %.9f\n", span.rank, pipeline::ToString(span.action),
+                                 span.start_seconds, span.end_seconds));
     }
     std::vector<pipeline::Span> all;
     for (const std::string& lines : comm::GatherBytes(*group_, text)) {
       for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
         const std::vector<std::string> fields = absl::StrSplit(line, ' ');
-        all.push_back({std::stoi(fields[0]), pipeline::ParseAction(fields[1]),
-                       std::stod(fields[2]), std::stod(fields[3])});
+        all.push_back({std::stoi(fields[0]), pipeline::ParseAction(fields[1]), std::stod(fields[2]),
+                       std::stod(fields[3])});
       }
     }
     return all;
@@ -308,12 +307,13 @@ class PipelineStrategy final : public TrainingStrategy {
 
   const TrainConfig config_;
   const pipeline::Schedule schedule_;
-  std::unique_ptr<comm::DeviceMesh> mesh_;     // null in one process, as the group is
-  std::shared_ptr<comm::Communicator> group_;  // the ranks of this replica
+  std::unique_ptr<comm::DeviceMesh> mesh_;         // null in one process, as the group is
+  std::shared_ptr<comm::Communicator> group_;      // the ranks of this replica
   std::map<int, std::vector<Tensor>> parameters_;  // of each stage of this rank
   std::unique_ptr<pipeline::Pipeline> pipeline_;
   const amp::TrainingStep::ScaleLoss* scale_ = nullptr;  // of the pass that runs
   bool averages_ = true;                                 // over the replicas, after the pass
+  std::vector<pipeline::Span> spans_;  // of the last pass, on this process's ranks
 };
 
 }  // namespace

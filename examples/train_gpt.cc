@@ -45,13 +45,14 @@ ABSL_FLAG(std::vector<std::string>, extensions, {},
 ABSL_FLAG(
     std::string, strategy, "ddp",
     "single (one rank), ddp (DistributedDataParallel), dp (DataParallel: one process, several "
-    "devices), model_parallel (one rank with its blocks spread over --stages devices), zero1 (ddp "
+    "devices), model_parallel (one rank with its blocks spread over --stages devices), pipeline "
+    "(--stages that work on --micro_batches at a time, as threads or ranks), zero1 (ddp "
     "with each rank keeping a part of the optimizer's state), fsdp or zero3 "
     "(FullyShardedDataParallel: of parameters, gradients and state), fsdp_grad_op or zero2 (of "
     "gradients and state), hybrid and hybrid_grad_op (within each of --replicas) or no_shard.");
 ABSL_FLAG(int64_t, ranks, 0,
-          "Processes to train on. 0: 1 for single, dp and model_parallel, 2 otherwise, or those "
-          "that a launcher started.");
+          "Processes to train on. 0: 1 for single, dp, model_parallel and pipeline, 2 otherwise, "
+          "or those that a launcher started. A pipeline has one for each stage, or 1: threads.");
 ABSL_FLAG(
     std::string, backend, "",
     "How ranks exchange data: shm (on one host) or gloo (also between hosts). Empty: gloo where "
@@ -59,7 +60,13 @@ ABSL_FLAG(
 ABSL_FLAG(int64_t, devices, 0, "Devices of dp, a thread each. 0: 2 for dp, 1 otherwise.");
 ABSL_FLAG(int64_t, stages, 0,
           "model_parallel and ddp: devices that each rank's blocks are spread over, cpu:0 and on. "
-          "0: 2 for model_parallel, 1 otherwise.");
+          "pipeline: parts of the model. 0: 2 for model_parallel and pipeline (interleaved: 4), 1 "
+          "otherwise.");
+ABSL_FLAG(std::string, schedule, "1f1b",
+          "pipeline: gpipe, 1f1b, interleaved (several stages a rank) or zb_h1 (zero bubble: "
+          "gradients of weights where a rank would wait).");
+ABSL_FLAG(int64_t, stages_per_rank, 0,
+          "pipeline: stages that a rank has, interleaved. 0: 2 for interleaved, 1 otherwise.");
 ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
 ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");
 ABSL_FLAG(int64_t, heads, 0, "Attention heads. 0: the model's.");
@@ -67,9 +74,10 @@ ABSL_FLAG(int64_t, width, 0, "Channels. 0: the model's.");
 ABSL_FLAG(int64_t, block, 0, "Bytes a row. 0: the model's.");
 ABSL_FLAG(int64_t, steps, 2200, "Optimizer steps in all, those before a resume included.");
 ABSL_FLAG(int64_t, batch, 12, "Rows of the whole step, split over the ranks.");
-ABSL_FLAG(int64_t, micro_batches, 1,
+ABSL_FLAG(int64_t, micro_batches, 0,
           "Forward and backward passes that each rank splits its rows of a step into: less memory "
-          "for activations, the same gradient.");
+          "for activations, the same gradient; a pipeline's stages work on several at a time. 0: 4 "
+          "for pipeline, 1 otherwise.");
 ABSL_FLAG(std::string, amp, "",
           "Mixed precision: bf16 or fp16 (with a gradient scaler), or pure_bf16 or pure_fp16 with "
           "the residual stream in 16 bits too. Empty: float32.");
@@ -100,7 +108,8 @@ ABSL_FLAG(std::string, wrap, "block",
           "fsdp: what is gathered at once: block (each transformer block), size:ELEMENTS (modules "
           "of at least so many), or none (the model).");
 ABSL_FLAG(int64_t, replicas, 0,
-          "hybrid: groups of ranks that each have the whole model. 0: 2, or 1 for the others.");
+          "hybrid and pipeline: groups of ranks that each have the whole model. 0: 2 for hybrid, 1 "
+          "otherwise.");
 ABSL_FLAG(int64_t, reshard_ranks, 0,
           "fsdp: neighbouring ranks that keep a whole between forward and backward. 0: all.");
 ABSL_FLAG(
@@ -142,6 +151,8 @@ constexpr const char* kFlagNames[] = {"data",
                                       "backend",
                                       "devices",
                                       "stages",
+                                      "schedule",
+                                      "stages_per_rank",
                                       "model",
                                       "layers",
                                       "heads",
@@ -214,7 +225,8 @@ bool Given(const std::vector<std::string>& given, absl::string_view flag) {
 }
 
 bool RunsInOneProcess(absl::string_view strategy) {
-  return strategy == "single" || strategy == "dp" || strategy == "model_parallel";
+  return strategy == "single" || strategy == "dp" || strategy == "model_parallel" ||
+         strategy == "pipeline";
 }
 
 TrainConfig ConfigFromFlags() {
@@ -233,11 +245,19 @@ TrainConfig ConfigFromFlags() {
   config.devices = absl::GetFlag(FLAGS_devices);
   if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
   config.stages = absl::GetFlag(FLAGS_stages);
-  if (config.stages == 0) config.stages = config.strategy == "model_parallel" ? 2 : 1;
+  config.schedule = absl::GetFlag(FLAGS_schedule);
+  const bool pipeline = config.strategy == "pipeline";
+  const bool interleaved = pipeline && config.schedule == "interleaved";
+  if (config.stages == 0) {
+    config.stages = interleaved ? 4 : pipeline || config.strategy == "model_parallel" ? 2 : 1;
+  }
+  config.stages_per_rank = absl::GetFlag(FLAGS_stages_per_rank);
+  if (config.stages_per_rank == 0) config.stages_per_rank = interleaved ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
   config.micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  if (config.micro_batches == 0) config.micro_batches = pipeline ? 4 : 1;
   config.amp = absl::GetFlag(FLAGS_amp);
   config.checkpoint = absl::GetFlag(FLAGS_checkpoint);
   config.offload_activations = absl::GetFlag(FLAGS_offload_activations);
@@ -330,6 +350,10 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   if (Given(given, "strategy") && !Given(given, "ranks") && one_process) config.ranks = 1;
   if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;
   if (Given(given, "strategy") || Given(given, "stages")) config.stages = asked.stages;
+  if (Given(given, "strategy") || Given(given, "schedule")) {
+    config.schedule = asked.schedule;
+    config.stages_per_rank = asked.stages_per_rank;
+  }
   take("threads_per_rank", &TrainConfig::threads_per_rank);
   take("amp", &TrainConfig::amp);
   take("checkpoint", &TrainConfig::checkpoint);

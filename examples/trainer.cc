@@ -75,10 +75,11 @@ class RecentSpeed {
   double communication_ = 0;
 };
 
-// Weight decay is for matrices. Called before the model is sharded: its shapes count.
+// Weight decay is for matrices. Called before the model is sharded: its shapes count. A tied head
+// is among them: stages of a pipeline have it apart.
 std::set<std::string> NamesOfMatrices(const models::Gpt2& model) {
   std::set<std::string> names;
-  for (const auto& [name, parameter] : model.NamedParameters()) {
+  for (const auto& [name, parameter] : model.StateTensors()) {
     if (parameter.rank() >= 2) names.insert(name);
   }
   return names;
@@ -135,18 +136,16 @@ class Trainer {
         validation_(std::make_shared<data::ByteTextDataset>(text_, config.block,
                                                             data::TextPart::kValidation)),
         loader_(train_, Sampler(train_->size(), data::Remainder::kDrop, /*shuffle=*/true),
-                {.batch_size = config.batch / config.ranks / config.micro_batches,
-                 .drop_last = true,
-                 .threads = 1}),
+                {.batch_size = config.RowsPerPass(), .drop_last = true, .threads = 1}),
         autocast_(amp::ParseAutocast(config.amp)) {
     if (loader_.BatchesPerEpoch() == 0) {
       throw InvalidArgumentError(absl::StrCat("--data=", config.data, ": has ", train_->size(),
                                               " training rows, fewer than --batch=", config.batch));
     }
-    ManualSeed(static_cast<uint64_t>(config.seed), world_->rank());
+    ManualSeed(static_cast<uint64_t>(config.seed), DataRank());
     {
       std::optional<nn::DeferredInitScope> deferred;
-      if (config.deferred_init) deferred.emplace();
+      if (config.deferred_init || config.RankPerStage()) deferred.emplace();
       model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
     }
     ApplyCheckpointing();  // before strategies, which would take its trial passes for steps
@@ -209,11 +208,16 @@ class Trainer {
   std::shared_ptr<data::DistributedSampler> Sampler(int64_t rows, data::Remainder remainder,
                                                     bool shuffle) const {
     return std::make_shared<data::DistributedSampler>(
-        rows, data::SamplerOptions{.rank = world_->rank(),
-                                   .world_size = world_->size(),
+        rows, data::SamplerOptions{.rank = DataRank(),
+                                   .world_size = static_cast<int>(config_.DataRanks()),
                                    .shuffle = shuffle,
                                    .seed = static_cast<uint64_t>(config_.seed),
                                    .remainder = remainder});
+  }
+
+  // Which part of the rows this rank has: those of one pipeline are neighbours.
+  int DataRank() const {
+    return world_->rank() / (world_->size() / static_cast<int>(config_.DataRanks()));
   }
 
   NamedTensors NextBatch() {
@@ -223,8 +227,8 @@ class Trainer {
   }
 
   void MakeTraining(const std::set<std::string>& matrices) {
-    own_optimizer_ =
-        strategy_->MakeOptimizer(Groups(model_->NamedParameters(), matrices, config_.lr));
+    own_optimizer_ = strategy_->MakeOptimizer(
+        Groups(strategy_->module().NamedParameters(), matrices, config_.lr));
     optimizer_ = own_optimizer_.get();
     own_schedule_ = std::make_unique<optim::Schedule>(
         optimizer_, optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config_.steps),
@@ -241,7 +245,7 @@ class Trainer {
 
   amp::TrainingStepOptions StepOptions() {
     amp::TrainingStepOptions options{.optimizers = {{optimizer_, schedule_}},
-                                     .module = model_.get(),
+                                     .module = &strategy_->module(),
                                      .autocast = autocast_,
                                      .scaler = scaler_,
                                      .clip_norm = kClipNorm,
@@ -253,7 +257,7 @@ class Trainer {
   }
 
   void ApplyCheckpointing() {
-    const int64_t rows = config_.batch / config_.ranks / config_.micro_batches;
+    const int64_t rows = config_.batch / config_.DataRanks() / config_.micro_batches;
     const int64_t on_a_device = (rows + config_.devices - 1) / config_.devices;
     const Tensor ids = Zeros({on_a_device, config_.block}, {.dtype = DType::kInt64});
     checkpointing_ =
@@ -293,6 +297,12 @@ class Trainer {
         if (config_.offload_activations) offload.emplace();
         return strategy_->Loss(batch);
       };
+      if (strategy_->runs_backward()) {
+        const auto pass = [&](int64_t i, const amp::TrainingStep::ScaleLoss& scale) {
+          return strategy_->ForwardBackward(batches[static_cast<size_t>(i)], scale);
+        };
+        return training_->RunPasses(pass, config_.PassesPerStep());
+      }
       engine::Engine* const engine = strategy_->engine();
       return engine != nullptr ? engine->Step(loss) : training_->Run(loss);
     } catch (const Error& error) {
@@ -325,13 +335,13 @@ class Trainer {
     std::optional<amp::Autocast> autocast;
     if (autocast_) autocast.emplace(*autocast_);
     const int64_t rows = std::min(kValidationRows, validation_->size());
-    const int64_t batch_rows = config_.batch / config_.ranks / config_.micro_batches;
+    const int64_t batch_rows = config_.RowsPerPass();
     data::DataLoader loader(validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
                             {.batch_size = batch_rows, .threads = 0});
-    model_->Eval();
+    strategy_->module().Eval();
     double sum = 0;
     NamedTensors last;
-    const int64_t most = (rows + config_.ranks - 1) / config_.ranks;
+    const int64_t most = (rows + config_.DataRanks() - 1) / config_.DataRanks();
     int64_t passes = strategy_->collective_forward() ? (most + batch_rows - 1) / batch_rows : 0;
     while (std::optional<NamedTensors> batch = loader.Next()) {
       const double count = static_cast<double>(batch->At("ids").size(0));
@@ -341,10 +351,13 @@ class Trainer {
     }
     // Ranks with fewer rows go along.
     for (; passes > 0; --passes) strategy_->Loss(last.empty() ? AnyBatch() : last);
-    model_->Train();
+    strategy_->module().Train();
     Tensor total = FromVector<double>({sum}, {1});
     world_->AllReduce(total).Wait();
-    return total.Item<double>() / static_cast<double>(rows);
+    // All ranks of a pipeline have the loss of the same rows.
+    const double copies =
+        static_cast<double>(world_->size()) / static_cast<double>(config_.DataRanks());
+    return total.Item<double>() / copies / static_cast<double>(rows);
   }
 
   NamedTensors AnyBatch() const {
@@ -486,9 +499,9 @@ class Trainer {
     if (static_cast<int64_t>(ids.size()) > config_.block) ids.resize(1);
     std::string text = prompt;
     std::vector<int64_t> sample;
-    strategy_->Inside([&] {
-      sample = model_->Generate(ids, kSampleBytes,
-                                {.temperature = 0.7, .top_k = 40, .generator = &generator});
+    strategy_->Inside([&](models::Gpt2& model) {
+      sample = model.Generate(ids, kSampleBytes,
+                              {.temperature = 0.7, .top_k = 40, .generator = &generator});
     });
     for (const int64_t id : sample) {
       // Control bytes of an early model would garble the terminal.
@@ -501,9 +514,12 @@ class Trainer {
   void Finish(int64_t steps_done, double communication_seconds, double validation_loss) {
     Tensor peak = FromVector<int64_t>({PeakBytes()}, {1});
     world_->AllReduce(peak, {.op = comm::ReduceOp::kMax}).Wait();
-    if (first_ || strategy_->collective_forward()) PrintSample();
+    // Before the sample, for which rank 0 may need a whole model.
     if (strategy_->shards()) PrintMemory(*world_, strategy_->devices());
+    if (first_ || strategy_->collective_forward()) PrintSample();
+    const std::string picture = strategy_->Picture();
     if (!first_) return;
+    std::printf("%s", picture.c_str());
     std::printf("state: %s\n", state_path_.c_str());
     std::printf("resume: %s\n",
                 ResumeCommand(state_path_, step_ >= config_.steps ? 2 * config_.steps : 0).c_str());

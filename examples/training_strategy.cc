@@ -9,8 +9,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/examples/gpt2_stages.h"
+#include "lockstep/examples/pipeline_strategy.h"
 #include "lockstep/strategies/data_parallel/data_parallel.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
@@ -198,9 +200,10 @@ class ExposedSeconds {
   double before_ = 0;
 };
 
-void CallInside(strategies::FullyShardedDataParallel& fsdp, const std::function<void()>& function) {
+void CallInside(strategies::FullyShardedDataParallel& fsdp, models::Gpt2& model,
+                const std::function<void(models::Gpt2&)>& function) {
   fsdp.CallMethod(*fsdp.module(), {}, [&](TensorSpan) -> TensorList {
-    function();
+    function(model);
     return {};
   });
 }
@@ -221,7 +224,9 @@ class FsdpStrategy final : public TrainingStrategy {
     fsdp_.emplace(model, mesh, options);
   }
 
-  void Inside(const std::function<void()>& function) override { CallInside(*fsdp_, function); }
+  void Inside(const std::function<void(models::Gpt2&)>& function) override {
+    CallInside(*fsdp_, model(), function);
+  }
   bool collective_forward() const override { return true; }
   std::function<std::shared_ptr<void>()> NoSync() override {
     return
@@ -306,9 +311,9 @@ class EngineStrategy final : public TrainingStrategy {
     if (engine_.fsdp() != nullptr) return exposed_.Next(*engine_.fsdp());
     return engine_.ddp()->statistics().exposed_seconds;
   }
-  void Inside(const std::function<void()>& function) override {
-    if (engine_.fsdp() == nullptr) return function();
-    CallInside(*engine_.fsdp(), function);
+  void Inside(const std::function<void(models::Gpt2&)>& function) override {
+    if (engine_.fsdp() == nullptr) return function(model());
+    CallInside(*engine_.fsdp(), model(), function);
   }
   bool shards() const override { return engine_.config().zero.stage >= 1; }
   void Save(const optim::Optimizer& /*optimizer*/, state::TrainingState& state) override {
@@ -339,6 +344,11 @@ std::unique_ptr<optim::Optimizer> TrainingStrategy::MakeOptimizer(const AdamWGro
 
 Tensor TrainingStrategy::Loss(const NamedTensors& batch) {
   return model().Loss(batch.At("ids"), batch.At("targets"));
+}
+
+Tensor TrainingStrategy::ForwardBackward(const NamedTensors& /*batch*/,
+                                         const amp::TrainingStep::ScaleLoss& /*scale*/) {
+  throw InternalError("TrainingStrategy: this one does not run backward by itself");
 }
 
 void TrainingStrategy::Save(const optim::Optimizer& optimizer, state::TrainingState& state) {
@@ -386,6 +396,7 @@ std::unique_ptr<TrainingStrategy> MakeTrainingStrategy(const TrainConfig& config
   if (config.strategy == "model_parallel") {
     return std::make_unique<ModelParallelStrategy>(config, model);
   }
+  if (config.strategy == "pipeline") return MakePipelineStrategy(config, model, world);
   return std::make_unique<TrainingStrategy>(std::move(model));
 }
 

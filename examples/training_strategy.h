@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/amp/training/training_step.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/examples/train_config.h"
 #include "lockstep/models/gpt2.h"
+#include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/state/training_state.h"
@@ -36,6 +38,8 @@ class TrainingStrategy {
   TrainingStrategy(const TrainingStrategy&) = delete;
   TrainingStrategy& operator=(const TrainingStrategy&) = delete;
 
+  // The parameters that this rank trains, under the model's names.
+  virtual nn::Module& module() { return *model_; }
   virtual std::unique_ptr<optim::Optimizer> MakeOptimizer(const AdamWGroups& groups);
 
   // What steps by itself, with an optimizer, schedule and scaler of its own; null: nothing does.
@@ -43,8 +47,13 @@ class TrainingStrategy {
 
   // Mean over the rows of a batch.
   virtual Tensor Loss(const NamedTensors& batch);
-  // Runs `function`, which calls the model in another way than Loss().
-  virtual void Inside(const std::function<void()>& function) { function(); }
+  // Whether forward and backward of a batch are one call, ForwardBackward (an
+  // amp::TrainingStep::Pass), which cuts the batch into micro-batches by itself.
+  virtual bool runs_backward() const { return false; }
+  virtual Tensor ForwardBackward(const NamedTensors& batch,
+                                 const amp::TrainingStep::ScaleLoss& scale);
+  // Runs `function` on a model that can be called in another way than Loss(), at least on rank 0.
+  virtual void Inside(const std::function<void(models::Gpt2&)>& function) { function(*model_); }
   // Whether all ranks have to run the same forward passes, evaluation included.
   virtual bool collective_forward() const { return false; }
 
@@ -72,6 +81,8 @@ class TrainingStrategy {
   virtual std::string Details() const { return ""; }
   // Whether to print who holds how many bytes.
   virtual bool shards() const { return false; }
+  // On rank 0, what to print of the last step; or "". Every rank calls it.
+  virtual std::string Picture() { return ""; }
 
  protected:
   models::Gpt2& model() { return *model_; }
