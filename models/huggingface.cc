@@ -133,7 +133,7 @@ Tensor Gpt2HuggingFaceSource::LoadRange(absl::string_view name, int64_t begin, i
 // are read, some at a time, and of each the columns that are wanted are kept.
 Tensor Gpt2HuggingFaceSource::LoadTransposed(const Origin& origin, int64_t begin,
                                              int64_t end) const {
-  constexpr int64_t kElementsAtATime = 1 << 17;
+  constexpr int64_t kElementsAtATime = 1 << 14;
   const autograd::NoGradScope no_grad;
   const int64_t in = origin.shape[0], out = origin.shape[1];
   if (begin == end) return theirs_->LoadRange(origin.name, 0, 0);

@@ -39,7 +39,7 @@ namespace lockstep::models {
 NamedTensors Gpt2FromHuggingFace(const NamedTensors& tensors);
 
 // The same of a source, read when it is asked for: a range of a transposed tensor takes the memory
-// of the rows that it touches and of about a MiB more. Thread-safe where `theirs` is. Throws as
+// of the rows that it touches and of some 64 KiB more. Thread-safe where `theirs` is. Throws as
 // Gpt2FromHuggingFace, when it is made.
 class Gpt2HuggingFaceSource final : public state::TensorSource {
  public:
