@@ -13,15 +13,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/models/gpt2_parts.h"
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/linear.h"
+#include "lockstep/state/tensor_description.h"
+#include "lockstep/state/tensor_source.h"
 #include "lockstep/strategies/average_gradients.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/gather_named_tensors.h"
@@ -34,6 +38,7 @@
 #include "lockstep/strategies/pipeline/timeline.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/shape.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
@@ -130,6 +135,19 @@ class PipelineStrategy final : public TrainingStrategy {
     function(model);
   }
 
+  // What this rank's stages have, and no more.
+  void LoadModel(const state::TensorSource& source) override {
+    CheckFits(source);
+    NamedTensors own;
+    for (const std::string& name : module().StateTensors().Names()) {
+      const state::TensorDescription* tensor = state::FindTensor(source, name);
+      if (tensor == nullptr) tensor = state::FindTensor(source, kEmbedding);  // a tied head
+      const Tensor flat = source.LoadRange(tensor->name, 0, NumElements(tensor->shape));
+      own.Insert(name, Reshape(flat, tensor->shape));
+    }
+    pipeline_->LoadStateDict(own);
+  }
+
   void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
     const NamedTensors parameters = Gather(pipeline_->module().StateDict());
     const optim::OptimizerState own = optimizer.SaveState();
@@ -210,6 +228,29 @@ class PipelineStrategy final : public TrainingStrategy {
   static pipeline::StageFunction ForwardOf(const models::Gpt2Part& part) {
     return
         [forward = part.forward](TensorSpan inputs) -> TensorList { return {forward(inputs[0])}; };
+  }
+
+  // The whole model's names and shapes, so that all ranks refuse alike.
+  void CheckFits(const state::TensorSource& source) {
+    const NamedTensors whole = model().StateTensors();
+    std::vector<std::string> wrong;
+    for (const auto& [name, tensor] : whole) {
+      const state::TensorDescription* const found = state::FindTensor(source, name);
+      const bool repeats = name == kHead && model().config().tie_head;
+      if (found == nullptr && !repeats) wrong.push_back(absl::StrCat("\"", name, "\" is missing"));
+      if (found != nullptr && found->shape != tensor.shape()) {
+        wrong.push_back(absl::StrCat("\"", name, "\" has shape ", lockstep::ToString(found->shape),
+                                     " instead of ", lockstep::ToString(tensor.shape())));
+      }
+    }
+    for (const state::TensorDescription& tensor : source.tensors()) {
+      if (!whole.Contains(tensor.name)) {
+        wrong.push_back(absl::StrCat("\"", tensor.name, "\" is unknown"));
+      }
+    }
+    if (wrong.empty()) return;
+    throw InvalidArgumentError(
+        absl::StrCat("--init_from does not fit the model: ", absl::StrJoin(wrong, "; ")));
   }
 
   static Tensor ToTensor(double loss) { return FromVector<double>({loss}, {}); }

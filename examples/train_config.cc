@@ -117,6 +117,9 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("param_dtype", self.param_dtype);
   visit("deferred_init", self.deferred_init);
   visit("config", self.config);
+  visit("config_text", self.config_text);
+  visit("init_from", self.init_from);
+  visit("state", self.state_layout);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
@@ -161,6 +164,14 @@ void TrainConfig::ResolveSharding() {
   fsdp_only(!cpu_offload, "cpu_offload", cpu_offload);
   fsdp_only(param_dtype.empty(), "param_dtype", param_dtype);
   fsdp_only(!deferred_init, "deferred_init", deferred_init);
+  Require(state_layout == "full" || state_layout == "sharded", "state", state_layout,
+          "give full or sharded");
+  const bool in_parts =
+      strategy == "config" ? EngineConfig().zero.stage >= 2 : HasFsdp() && strategy != "no_shard";
+  Require(state_layout == "full" || in_parts, "state", state_layout,
+          absl::StrCat("is for strategies that shard parameters or gradients (fsdp, fsdp_grad_op, "
+                       "hybrid, hybrid_grad_op; ZeRO stages 2 and 3), and this is --strategy=",
+                       strategy, "; use --state=full"));
 }
 
 void TrainConfig::ResolveStages() const {
@@ -223,7 +234,11 @@ engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
   autos.fp16_enabled = false;
   autos.bf16_enabled = false;
   autos.gather_16bit_weights_on_model_save = false;
-  return engine::LoadDeepSpeedConfig(config, ranks, autos);
+  try {
+    return engine::ParseDeepSpeedConfig(config_text, ranks, autos);
+  } catch (const Error& error) {
+    throw error.WithContext(config);
+  }
 }
 
 // The file's batch is the step's.
@@ -390,6 +405,23 @@ TrainConfig TrainConfig::Deserialize(absl::string_view text) {
   return config;
 }
 
+void CheckSameSharding(const TrainConfig& saved, const TrainConfig& asked,
+                       const std::string& path) {
+  const auto layout = [](const TrainConfig& config) {
+    if (!config.config.empty()) return absl::StrCat("--ranks=", config.ranks, " --config");
+    std::string text = absl::StrCat("--ranks=", config.ranks, " --wrap=", config.wrap);
+    if (config.replicas > 1) absl::StrAppend(&text, " --replicas=", config.replicas);
+    return text;
+  };
+  const bool in_parts = asked.HasFsdp() || !asked.config.empty();
+  if (in_parts && layout(saved) == layout(asked)) return;
+  throw InvalidArgumentError(absl::StrCat(
+      "--resume: '", path, "' is in parts (--state=sharded), of --strategy=", saved.strategy, " ",
+      layout(saved), ", and this run is --strategy=", asked.strategy, " ", layout(asked),
+      "; resume it as it was with --state=full, which writes the same state whole before it goes "
+      "on, and resume that on any ranks by any strategy"));
+}
+
 void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
                     const std::vector<std::string>& given) {
   const auto check = [&](const char* flag, const auto& before, const auto& now) {
@@ -411,6 +443,7 @@ void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
   check("accumulate", saved.accumulate, asked.accumulate);
   check("lr", saved.lr, asked.lr);
   check("seed", saved.seed, asked.seed);
+  check("init_from", saved.init_from, asked.init_from);
 }
 
 }  // namespace lockstep::examples

@@ -64,10 +64,15 @@ struct TrainConfig {
   bool cpu_offload = false;
   std::string param_dtype = {};  // bf16; empty: float32
   bool deferred_init = false;
-  std::string config = {};  // path of a file in DeepSpeed's vocabulary: the strategy "config"
+  std::string config = {};       // path of a file in DeepSpeed's vocabulary: the strategy "config"
+  std::string config_text = {};  // what was in it: a run that goes on is set as it was
+
+  // The model to begin with (initial_model.h); empty: random values.
+  std::string init_from = {};
 
   // States.
-  std::string out;  // absolute
+  std::string out;                    // absolute
+  std::string state_layout = "full";  // --state: full, or sharded
   int64_t save_every = 500;
   int64_t keep = 3;
   std::string resume;  // path of the state to go on from; empty: start anew
@@ -117,6 +122,10 @@ struct TrainConfig {
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor&& visit);
 };
+
+// Throws InvalidArgument when `asked` shards in another way than `saved`, whose state in the folder
+// `path` is in parts, with what to do.
+void CheckSameSharding(const TrainConfig& saved, const TrainConfig& asked, const std::string& path);
 
 // Throws InvalidArgument when `asked` (flags given by the user) contradicts what `saved` was
 // trained with in a way that would make it another training: model sizes, batch, learning rate,

@@ -32,9 +32,12 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/data/byte_text.h"
+#include "lockstep/examples/find_state.h"
+#include "lockstep/examples/initial_model.h"
 #include "lockstep/examples/stop_signal.h"
 #include "lockstep/examples/train_config.h"
 #include "lockstep/examples/trainer.h"
+#include "lockstep/state/file_io.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -126,6 +129,11 @@ ABSL_FLAG(bool, deferred_init, false,
 ABSL_FLAG(std::string, config, "",
           "A ds_config.json in DeepSpeed's vocabulary that says how to train: ZeRO stage, offload, "
           "precision, batch, optimizer, schedule. In place of --strategy.");
+ABSL_FLAG(std::string, init_from, "",
+          "Begin with the weights of a model instead of random ones: a folder of Hugging Face's "
+          "GPT-2 (config.json and model.safetensors, or its index and parts) over bytes, whose "
+          "sizes are taken, or a model.safetensors of ours. A run that is resumed goes on from its "
+          "state.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -134,6 +142,9 @@ ABSL_FLAG(std::string, resume, "",
           "Go on from a state: its folder, a run's folder, 'latest' (the newest good state in "
           "--out, or in train_gpt_out), or 'auto' (the newest good one in --out; a new run where "
           "there is none yet, so that a job that is restarted keeps its command).");
+ABSL_FLAG(std::string, state, "full",
+          "fsdp: full (one file, as of one rank alone, that any ranks and any strategy resume) or "
+          "sharded (each rank writes its part, for the same ranks and units).");
 ABSL_FLAG(int64_t, save_every, 500, "Steps between states. 0: only at the end.");
 ABSL_FLAG(int64_t, keep, 3, "States to keep.");
 ABSL_FLAG(int64_t, profile_step, 0,
@@ -183,6 +194,8 @@ constexpr const char* kFlagNames[] = {"data",
                                       "param_dtype",
                                       "deferred_init",
                                       "config",
+                                      "init_from",
+                                      "state",
                                       "out",
                                       "resume",
                                       "save_every",
@@ -190,6 +203,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "threads_per_rank",
                                       "profile_step"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
+constexpr int64_t kMaximumConfigBytes = 16 << 20;
 
 void PrintHelp() {
   std::printf(
@@ -279,6 +293,8 @@ TrainConfig ConfigFromFlags() {
   config.param_dtype = absl::GetFlag(FLAGS_param_dtype);
   config.deferred_init = absl::GetFlag(FLAGS_deferred_init);
   config.config = CallerPath(absl::GetFlag(FLAGS_config));
+  config.init_from = CallerPath(absl::GetFlag(FLAGS_init_from));
+  config.state_layout = absl::GetFlag(FLAGS_state);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -296,49 +312,12 @@ std::string FreeRunFolder() {
   }
 }
 
-// The newest good state of a run's folder, of the newest run below `root` when it has several.
-state::LoadedState LoadLatest(const std::string& root) {
-  if (!state::ListTrainingStates(root).empty()) return state::LoadLatestTrainingState(root);
-  std::vector<std::pair<std::filesystem::file_time_type, std::string>> runs;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator it(root, failure), end; !failure && it != end;
-       it.increment(failure)) {
-    const std::vector<std::string> states = state::ListTrainingStates(it->path().string());
-    if (!states.empty()) {
-      runs.emplace_back(std::filesystem::last_write_time(states.back()), it->path().string());
-    }
-  }
-  if (runs.empty()) return state::LoadLatestTrainingState(root);
-  return state::LoadLatestTrainingState(std::max_element(runs.begin(), runs.end())->second);
-}
-
-state::LoadedState FindState(const std::string& resume, const std::string& out) {
-  state::LoadedState found;
-  if (resume == "latest") {
-    found = LoadLatest(out.empty() ? CallerPath(kDefaultRoot) : out);
-  } else {
-    const std::string path = CallerPath(resume);
-    if (!std::filesystem::exists(path)) {
-      throw NotFoundError(absl::StrCat("--resume=", resume, ": no such folder"));
-    }
-    if (!state::ListTrainingStates(path).empty()) {
-      found = state::LoadLatestTrainingState(path);
-    } else {
-      found.state = state::LoadTrainingState(path);
-      found.path = path;
-    }
-  }
-  for (const std::string& reason : found.skipped) {
-    std::fprintf(stderr, "train_gpt: skipped a newer state: %s\n", reason.c_str());
-  }
-  return found;
-}
-
 // What was saved, with the flags that the user gives now.
-TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& asked,
+TrainConfig MergeResumed(const FoundState& found, const TrainConfig& asked,
                          const std::vector<std::string>& given) {
-  TrainConfig config = TrainConfig::FromState(found.state);
-  CheckResumable(config, asked, given);
+  const TrainConfig saved = TrainConfig::FromState(found.state);
+  TrainConfig config = saved;
+  CheckResumable(saved, asked, given);
   const auto take = [&](const char* flag, auto TrainConfig::*field) {
     if (Given(given, flag)) config.*field = asked.*field;
   };
@@ -378,6 +357,8 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   take_sharding("param_dtype", &TrainConfig::param_dtype);
   take_sharding("deferred_init", &TrainConfig::deferred_init);
   take_sharding("config", &TrainConfig::config);
+  if (config.config != saved.config || Given(given, "config")) config.config_text.clear();
+  take_sharding("state", &TrainConfig::state_layout);
   take("steps", &TrainConfig::steps);
   take("save_every", &TrainConfig::save_every);
   take("keep", &TrainConfig::keep);
@@ -399,6 +380,16 @@ bool StartsAnew(const std::string& resume, const std::string& out) {
   return state::ListTrainingStates(out).empty();
 }
 
+FoundState Find(const std::string& resume, const std::string& out) {
+  const bool by_name = resume == "latest" || resume == "auto";
+  FoundState found = FindState(by_name ? "latest" : CallerPath(resume),
+                               out.empty() ? CallerPath(kDefaultRoot) : out);
+  for (const std::string& reason : found.skipped) {
+    std::fprintf(stderr, "train_gpt: skipped a newer state: %s\n", reason.c_str());
+  }
+  return found;
+}
+
 // `launched`: the ranks that a launcher has started, or 0.
 TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   TrainConfig config = ConfigFromFlags();
@@ -407,9 +398,11 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
                                             launched, " ranks: leave the flag out"));
   }
   const std::string resume = absl::GetFlag(FLAGS_resume);
+  std::optional<TrainConfig> in_parts;  // what a state in parts was saved with
   if (!StartsAnew(resume, config.out)) {
-    config =
-        MergeResumed(FindState(resume == "auto" ? "latest" : resume, config.out), config, given);
+    const FoundState found = Find(resume, config.out);
+    if (found.sharded) in_parts = TrainConfig::FromState(found.state);
+    config = MergeResumed(found, config, given);
   } else if (config.out.empty()) {
     config.out = FreeRunFolder();
   } else if (!state::ListTrainingStates(config.out).empty()) {
@@ -422,7 +415,13 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
     throw InvalidArgumentError(
         absl::StrCat("--config=", config.config, ": says the strategy; leave --strategy out"));
   }
+  // Read once: the ranks, and whoever resumes, have the text.
+  if (!config.config.empty() && config.config_text.empty()) {
+    config.config_text = state::ReadFile(config.config, kMaximumConfigBytes);
+  }
+  if (config.resume.empty() && !config.init_from.empty()) ResolveInitialModel(config, given);
   config.Resolve();
+  if (in_parts) CheckSameSharding(*in_parts, config, config.resume);
   if (!config.config.empty()) {
     for (const std::string& key : config.EngineConfig().ignored) {
       std::fprintf(stderr, "train_gpt: --config: %s has no effect here\n", key.c_str());

@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the program as a user does: flags in, exit status, lines and files out.
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -13,8 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,154 +17,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "lockstep/examples/train_gpt_testing.h"
 
+namespace lockstep::examples {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr char kProgram[] = "examples/train_gpt";
-constexpr char kMarker[] = "TRAIN_GPT_TEST_FOLDER";
-constexpr absl::Duration kPatience = absl::Seconds(90);
-
-std::string NewFolder() {
-  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/gptXXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
-
-// A started program with its output in files.
-class Process {
- public:
-  Process(const std::vector<std::string>& arguments, const std::string& folder)
-      : out_(NewFolder() + "/out"), err_(out_ + ".err") {
-    const std::string program = fs::absolute(kProgram).string();
-    pid_ = fork();
-    if (pid_ != 0) return;
-    setpgid(0, 0);
-    if (chdir(folder.c_str()) != 0) _exit(126);
-    // As if started by hand, not by `bazel run`.
-    unsetenv("BUILD_WORKING_DIRECTORY");
-    unsetenv("BUILD_WORKSPACE_DIRECTORY");
-    setenv(kMarker, folder.c_str(), 1);
-    dup2(open(out_.c_str(), O_CREAT | O_WRONLY, 0644), STDOUT_FILENO);
-    dup2(open(err_.c_str(), O_CREAT | O_WRONLY, 0644), STDERR_FILENO);
-    std::vector<char*> argv = {const_cast<char*>(program.c_str())};
-    for (const std::string& argument : arguments)
-      argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(program.c_str(), argv.data());
-    _exit(127);
-  }
-
-  ~Process() {
-    if (!ended_) {
-      kill(-pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-  }
-
-  // The exit status, or 1000 + the signal; -1 when it does not end in time.
-  int Wait() {
-    const absl::Time limit = absl::Now() + kPatience;
-    int status = 0;
-    while (waitpid(pid_, &status, WNOHANG) == 0) {
-      if (absl::Now() > limit) return -1;
-      Pause();
-    }
-    ended_ = true;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-
-  // Whether the output comes to have `text` in time.
-  bool WaitForOutput(const std::string& text) {
-    const absl::Time limit = absl::Now() + kPatience;
-    while (out().find(text) == std::string::npos) {
-      if (absl::Now() > limit) return false;
-      Pause();
-    }
-    return true;
-  }
-
-  void Signal(int number) { kill(pid_, number); }
-  pid_t pid() const { return pid_; }
-  std::string out() const { return ReadAll(out_); }
-  std::string err() const { return ReadAll(err_); }
-
- private:
-  // Between looks at what the other process has done by now.
-  static void Pause() {
-    const timespec moment = {0, 5'000'000};
-    nanosleep(&moment, nullptr);
-  }
-
-  std::string out_;
-  std::string err_;
-  pid_t pid_ = -1;
-  bool ended_ = false;
-};
-
-// Text with a structure that a small model learns in a few steps.
-std::string WriteText(const std::string& folder, int64_t bytes = 400000) {
-  std::string text;
-  for (int64_t i = 0; static_cast<int64_t>(text.size()) < bytes; ++i) {
-    absl::StrAppend(&text, "line ", i % 97, " of the text\n");
-  }
-  std::ofstream(folder + "/text.txt") << text;
-  return folder + "/text.txt";
-}
-
-// Flags of a training that takes a second.
-std::vector<std::string> Tiny(const std::vector<std::string>& more) {
-  std::vector<std::string> flags = {"--layers=1", "--heads=2", "--width=16", "--block=16",
-                                    "--batch=6"};
-  flags.insert(flags.end(), more.begin(), more.end());
-  return flags;
-}
-
-std::vector<std::string> LinesWith(const std::string& text, const std::string& prefix) {
-  std::vector<std::string> lines;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::ConsumePrefix(&line, prefix)) lines.emplace_back(line);
-  }
-  return lines;
-}
-
-std::map<std::string, std::string> Summary(const std::string& out) {
-  std::vector<std::string> lines = absl::StrSplit(out, '\n', absl::SkipEmpty());
-  std::map<std::string, std::string> fields;
-  if (lines.empty()) return fields;
-  absl::string_view last = lines.back();
-  EXPECT_TRUE(absl::ConsumePrefix(&last, "summary: ")) << last;
-  for (absl::string_view field : absl::StrSplit(last, ' ')) {
-    const std::pair<std::string, std::string> pair = absl::StrSplit(field, absl::MaxSplits('=', 1));
-    fields.insert(pair);
-  }
-  return fields;
-}
-
-// Processes started for `folder`, ranks included, that are still there: they inherit a variable.
-int RunningCopies(const std::string& folder) {
-  int count = 0;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    // That of a zombie, which runs no more, is empty.
-    const std::string environment = ReadAll("/proc/" + name + "/environ");
-    count += environment.find(absl::StrCat(kMarker, "=", folder)) != std::string::npos;
-  }
-  return count;
-}
 
 TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
   Process process({"--help"}, NewFolder());
@@ -204,7 +58,9 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--gradient_as_bucket_view",
                            "--comm_hook",
                            "--local_sgd_period",
-                           "--staleness"}) {
+                           "--staleness",
+                           "--init_from",
+                           "--state"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -270,6 +126,12 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--strategy=no_shard", "--cpu_offload"},
       {"--data=text.txt", "--strategy=config"},
       {"--data=text.txt", "--config=nowhere.json"},
+      {"--data=text.txt", "--init_from=nowhere"},
+      {"--data=text.txt", "--init_from=text.txt"},
+      {"--data=text.txt", "--init_from=foreign/step-00000003"},
+      {"--data=text.txt", "--state=parts"},
+      {"--data=text.txt", "--state=sharded"},
+      {"--data=text.txt", "--strategy=no_shard", "--state=sharded"},
       {"--data=text.txt", "--model=large"},
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
@@ -642,8 +504,15 @@ TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
     EXPECT_NEAR(losses[stage], losses[0], 2e-4) << stage;
   }
   EXPECT_LT(losses[0], std::log(256.0));
-  Process resumed({"--resume=stage3/step-00000004", "--steps=6", "--out=more"}, folder);
+  // The state has the settings, whatever has become of the file; in parts too.
+  fs::rename(folder + "/ds_config.json", folder + "/moved.json");
+  Process resumed({"--resume=stage3/step-00000004", "--steps=6", "--out=more", "--state=sharded"},
+                  folder);
   EXPECT_EQ(resumed.Wait(), 0) << resumed.err();
+  EXPECT_NE(resumed.out().find("ZeRO stage 3"), std::string::npos);
+  Process again({"--resume=more/step-00000006", "--steps=8"}, folder);
+  EXPECT_EQ(again.Wait(), 0) << again.err();
+  fs::rename(folder + "/moved.json", folder + "/ds_config.json");
   Process both(Tiny({"--data=text.txt", "--config=ds_config.json", "--strategy=ddp"}), folder);
   EXPECT_EQ(both.Wait(), 1);
   EXPECT_NE(both.err().find("leave --strategy out"), std::string::npos) << both.err();
@@ -816,3 +685,4 @@ TEST(TrainGptTest, BlocksOverDevicesTrainBitForBitAndResumeElsewhere) {
 }
 
 }  // namespace
+}  // namespace lockstep::examples

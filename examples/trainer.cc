@@ -29,9 +29,12 @@
 #include "lockstep/data/byte_text.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler.h"
+#include "lockstep/examples/find_state.h"
+#include "lockstep/examples/initial_model.h"
 #include "lockstep/examples/memory_table.h"
 #include "lockstep/examples/progress.h"
 #include "lockstep/examples/resume_command.h"
+#include "lockstep/examples/run_state.h"
 #include "lockstep/examples/stop_signal.h"
 #include "lockstep/examples/training_strategy.h"
 #include "lockstep/models/gpt2.h"
@@ -41,7 +44,6 @@
 #include "lockstep/nn/optim/schedules/cosine.h"
 #include "lockstep/profile/machine_limits.h"
 #include "lockstep/profile/profiler.h"
-#include "lockstep/state/group_state.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
@@ -161,12 +163,19 @@ class Trainer {
       MakeTraining(matrices);
     }
     if (!config.resume.empty()) {
-      Restore(state::LoadTrainingState(config.resume, world_->rank()));
+      Restore(LoadRunState(config.resume, *strategy_, *optimizer_, *world_, begins_anew_));
+    } else if (!config.init_from.empty()) {
+      strategy_->LoadModel(*OpenInitialModel(config.init_from));
     }
   }
 
   void Run() {
     PrintPlan();
+    // A state in parts, resumed to be made whole: whatever comes next, it is.
+    if (!config_.resume.empty() && config_.state_layout == "full" &&
+        IsShardedState(config_.resume)) {
+      Save();
+    }
     Progress progress(step_, config_.steps);
     bool stopped = false;
     double validation_loss = step_ >= config_.steps ? Validate() : 0;
@@ -388,15 +397,13 @@ class Trainer {
 
   void Save() {
     strategy_->Average();
-    state_path_ =
-        state::SaveTrainingState(config_.out, Snapshot(), *world_, {.keep = config_.keep});
+    state_path_ = SaveRunState(config_, *strategy_, *optimizer_, Snapshot(), *world_);
   }
 
-  // Rank 0's is written, but for what is each rank's own.
+  // All but what strategy and optimizer have.
   state::TrainingState Snapshot() {
     state::TrainingState state;
     state.step = step_;
-    strategy_->Save(*optimizer_, state);
     state.Set("schedule.step", schedule_ != nullptr ? schedule_->step() : step_);
     if (scaler_ != nullptr) SaveScaler(scaler_->SaveState(), state);
     state.Set("data.epoch", loader_.position().epoch);
@@ -416,7 +423,6 @@ class Trainer {
                                               " was trained on; give that "
                                               "data, or start anew without --resume"));
     }
-    strategy_->Load(state, *optimizer_, begins_anew_);
     optim::OptimizerState schedule;
     schedule.numbers["step"] = state.Integer("schedule.step");
     if (schedule_ != nullptr) schedule_->LoadState(schedule);
@@ -478,6 +484,9 @@ class Trainer {
           static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
           Precision().c_str());
     }
+    if (!config_.init_from.empty() && config_.resume.empty()) {
+      std::printf("beginning with: %s\n", config_.init_from.c_str());
+    }
     if (config_.checkpoint != "none") std::printf("memory: %s\n", checkpointing_.c_str());
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
@@ -486,7 +495,8 @@ class Trainer {
         std::printf("resuming: without %s\n", what.c_str());
       }
     }
-    std::printf("states: %s\n", config_.out.c_str());
+    std::printf("states: %s%s\n", config_.out.c_str(),
+                config_.state_layout == "sharded" ? ", a part for each rank" : "");
     std::fflush(stdout);
   }
 

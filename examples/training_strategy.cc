@@ -18,6 +18,7 @@
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharded_files.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/local_sgd/local_sgd.h"
 #include "lockstep/strategies/model_parallel/model_parallel.h"
@@ -240,18 +241,7 @@ class FsdpStrategy final : public TrainingStrategy {
   double exposed_seconds() override { return exposed_.Next(*fsdp_); }
   bool shards() const override { return true; }
 
-  void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
-    state.model = fsdp_->FullStateDict();
-    PutOptimizer(fsdp_->FullOptimizerState(optimizer), state);
-  }
-  void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
-            std::vector<std::string>& begins_anew) override {
-    if (!state.strategy.empty() || state.ranks > 0) {
-      begins_anew.push_back("what the strategy before kept for itself");
-    }
-    fsdp_->LoadFullStateDict(state.model);
-    fsdp_->LoadFullOptimizerState(optimizer, GetOptimizer(state));
-  }
+  strategies::FullyShardedDataParallel* fsdp() override { return &*fsdp_; }
 
   std::string Details() const override {
     std::string text = absl::StrCat(", ", fsdp_->unit_names().size(), " units");
@@ -306,6 +296,7 @@ class EngineStrategy final : public TrainingStrategy {
                 {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()}) {}
 
   engine::Engine* engine() override { return &engine_; }
+  strategies::FullyShardedDataParallel* fsdp() override { return engine_.fsdp(); }
   bool collective_forward() const override { return engine_.config().zero.stage >= 2; }
   double exposed_seconds() override {
     if (engine_.fsdp() != nullptr) return exposed_.Next(*engine_.fsdp());
@@ -349,6 +340,14 @@ Tensor TrainingStrategy::Loss(const NamedTensors& batch) {
 Tensor TrainingStrategy::ForwardBackward(const NamedTensors& /*batch*/,
                                          const amp::TrainingStep::ScaleLoss& /*scale*/) {
   throw InternalError("TrainingStrategy: this one does not run backward by itself");
+}
+
+void TrainingStrategy::LoadModel(const state::TensorSource& source) {
+  if (fsdp() != nullptr) {
+    strategies::LoadFullState(*fsdp(), source);
+  } else {
+    model().LoadStateDict(state::LoadAll(source));
+  }
 }
 
 void TrainingStrategy::Save(const optim::Optimizer& optimizer, state::TrainingState& state) {

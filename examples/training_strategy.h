@@ -19,8 +19,10 @@
 #include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/state/tensor_source.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/strategies/engine/engine.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/tensor.h"
@@ -68,6 +70,14 @@ class TrainingStrategy {
   // Time of the last step that this rank waited for gradients and parameters.
   virtual double exposed_seconds() { return 0; }
 
+  // What keeps the parameters in parts; null: nothing does. States are written and read by parts
+  // then (run_state.h), and Save and Load are not called.
+  virtual strategies::FullyShardedDataParallel* fsdp() { return nullptr; }
+  // Gives the parameters the values of `source`, which has all of them by the model's names: read
+  // whole, or with fsdp() by parts. Throws InvalidArgument on every rank, with each name that is
+  // missing or unknown and each wrong shape.
+  virtual void LoadModel(const state::TensorSource& source);
+
   // Whole states, as one rank alone has them. Save is called by every rank and fills rank 0's
   // `state`, and what is each rank's own; Load gets the same state on every rank. Names of what the
   // new run cannot use, because it is set differently, are added to `begins_anew`.
@@ -84,10 +94,12 @@ class TrainingStrategy {
   // On rank 0, what to print of the last step; or "". Every rank calls it.
   virtual std::string Picture() { return ""; }
 
- protected:
-  models::Gpt2& model() { return *model_; }
+  // An optimizer's state as a part of a training state, and back.
   static void PutOptimizer(const optim::OptimizerState& optimizer, state::TrainingState& state);
   static optim::OptimizerState GetOptimizer(const state::TrainingState& state);
+
+ protected:
+  models::Gpt2& model() { return *model_; }
 
  private:
   std::shared_ptr<models::Gpt2> model_;
