@@ -144,7 +144,6 @@ TEST(SimulateTest, SkippingEdges) {
   diamond.edges = {{0, 1}, {0, 2}, {1, 3}, {2, 3}};
   const Timeline timeline = Uniform(diamond);
   EXPECT_EQ(timeline.makespan_seconds, 3 * 3);
-
   // Edges along with the chain change no time while links take none.
   for (const Schedule& plain : {GPipe(4, 5), OneForwardOneBackward(4, 5), ZeroBubbleH1(4, 5)}) {
     Schedule skipping = plain;
