@@ -65,8 +65,9 @@ std::string Cell(const Action& action, bool with_stage, size_t width) {
   const char letter = LookOf(action.kind).letter;
   std::string label = absl::StrCat(std::string(1, letter), action.micro_batch);
   if (with_stage) label = absl::StrCat(action.stage, label);
-  if (label.size() > width) return std::string(width, letter);
-  return absl::StrCat(label, std::string(width - label.size(), '-'));
+  if (label.size() > width) label = std::string(1, letter);
+  label.resize(width, '-');
+  return label;
 }
 
 // Measures of the SVG, in its units.
