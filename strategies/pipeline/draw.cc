@@ -123,7 +123,7 @@ std::string LegendSvg(const Timeline& timeline, double y) {
   };
   for (const ActionKind kind : kinds) add(LookOf(kind).colour, LookOf(kind).meaning);
   if (transfers) add("#8a5fb0", "transfer");
-  add("#eeeeee", "bubble");
+  add("#dddddd", "bubble");
   return svg;
 }
 
@@ -170,7 +170,7 @@ std::string DrawSvg(const Timeline& timeline) {
     absl::StrAppendFormat(&svg,
                           "<text x=\"8\" y=\"%.2f\">rank %d</text>\n"
                           "<rect x=\"%.0f\" y=\"%.2f\" width=\"%.0f\" height=\"%.0f\" "
-                          "fill=\"#eeeeee\"/>\n<text x=\"%.0f\" y=\"%.2f\">%s</text>\n",
+                          "fill=\"#dddddd\"/>\n<text x=\"%.0f\" y=\"%.2f\">%s</text>\n",
                           y + 17, rank, kLeft, y, kWidth, kLane, kLeft + kWidth + 8, y + 17,
                           IdleText(timeline, static_cast<size_t>(rank)));
   }
