@@ -23,7 +23,7 @@ struct RandomScheduleOptions {
   bool ordered = true;
   bool forward_only = false;
   // Empty: a chain.
-  std::vector<StageEdge> edges;
+  std::vector<StageEdge> edges = {};
 };
 
 // Each stage is on a random rank; each rank's list is a random order that can run to its end. No
