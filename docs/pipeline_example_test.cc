@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,12 +22,26 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/testing.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/spawn.h"
 #include "lockstep/docs/snippets.h"
+#include "lockstep/nn/activations.h"
+#include "lockstep/nn/containers.h"
+#include "lockstep/nn/layer_norm.h"
+#include "lockstep/nn/linear.h"
+#include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/pipeline/balance.h"
 #include "lockstep/strategies/pipeline/draw.h"
+#include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/simulate.h"
+#include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/timeline.h"
+#include "lockstep/strategies/pipeline/wiring.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
 
 namespace lockstep {
 namespace {
@@ -123,6 +139,77 @@ TEST(PipelineExample, RanksThatWaitForEachOtherAreNamed) {
       "rank 1: 1F0 1F1 1B0 1B1\n");
   const std::string message = MessageOf([&] { pipeline::Validate(schedule); });
   EXPECT_TRUE(absl::StrContains(ReadFile(kPage), absl::StrCat("\n", message, "\n"))) << message;
+}
+
+TEST(PipelineExample, Running) {
+  ManualSeed(1);
+  nn::Sequential model;
+  model.Emplace<nn::Linear>(3, 17);
+  model.Emplace<nn::Tanh>();
+  model.Emplace<nn::Linear>(17, 17);
+  model.Emplace<nn::Tanh>();
+  model.Emplace<nn::Linear>(17, 2);
+  const Tensor x = RandomNormal({10, 3}), y = RandomNormal({10, 2});
+  std::vector<double> losses;
+  const std::vector<int64_t> cuts = pipeline::SplitPoints(pipeline::LayerBytes(model), 3);
+  pipeline::Pipeline pipe(pipeline::SplitSequential(model, cuts),
+                          {.schedule = pipeline::OneForwardOneBackward(3, 4),
+                           .loss = [](TensorSpan outputs, TensorSpan targets) {
+                             return MseLoss(outputs[0], targets[0]);
+                           }});
+  optim::Sgd optimizer(pipe.module().NamedParameters(), {.lr = 0.1});
+  for (int step = 0; step < 20; ++step) {
+    optimizer.ZeroGrad();
+    const pipeline::StepResult result = pipe.Step({x}, {y});  // forward and backward
+    pipe.ClipGradNorm(1.0);
+    optimizer.Step();
+    losses.push_back(result.loss);
+  }
+  pipe.module().Eval();
+  const Tensor predicted = pipe.Evaluate({x}).outputs[0];
+  std::cout << pipeline::DrawText(pipe.MeasuredTimeline(), /*width=*/100);
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_EQ(predicted.shape(), y.shape());
+}
+
+TEST(PipelineExample, RunningOverACommunicator) {
+  comm::SpawnThreads(2, [](comm::RankContext& context) {
+    auto world = comm::InitProcessGroup(context.group_options());
+    ManualSeed(1);
+    const std::string path = std::to_string(world->rank());
+    const auto layer = std::make_shared<nn::Linear>(3, 3);
+    const Tensor x = RandomNormal({10, 3}), y = RandomNormal({10, 3});
+    pipeline::Pipeline pipe({{world->rank(), pipeline::MakeStage(path, layer)}}, world,
+                            {.schedule = pipeline::ZeroBubbleH1(world->size(), 4),
+                             .loss = [](TensorSpan outputs, TensorSpan targets) {
+                               return MseLoss(outputs[0], targets[0]);
+                             }});
+    const pipeline::StepResult result = pipe.Step({x}, {y});  // the loss is known on every rank
+    EXPECT_GT(result.loss, 0);
+    EXPECT_TRUE(autograd::Grad(layer->weight).defined());
+  }).ThrowIfFailed();
+}
+
+TEST(PipelineExample, StagesByHand) {
+  const auto norm = std::make_shared<nn::LayerNorm>(Shape{5});
+  const auto linear = std::make_shared<nn::Linear>(5, 2);
+  const auto first = std::make_shared<nn::Linear>(3, 5),
+             second = std::make_shared<nn::Linear>(5, 5);
+  const pipeline::Stage head = {
+      .parts = {{"decoder.norm", norm}, {"decoder.head", linear}},
+      .forward = [=](TensorSpan in) -> TensorList { return {(*linear)((*norm)(in[0] + in[1]))}; }};
+  const pipeline::Wiring wiring = {{{pipeline::kBatch, 0}},  // stage 0 takes the batch,
+                                   {{0, 0}},                 // stage 1 what stage 0 made,
+                                   {{1, 0}, {0, 0}}};        // and stage 2 both: a skip connection
+  pipeline::Schedule schedule = pipeline::OneForwardOneBackward(3, 2);
+  schedule.edges = pipeline::EdgesOf(wiring);
+  pipeline::Pipeline pipe(
+      {pipeline::MakeStage("encoder.0", first), pipeline::MakeStage("encoder.1", second), head},
+      {.schedule = schedule,
+       .loss = [](TensorSpan out, TensorSpan) { return Mean(out[0]); },
+       .wiring = wiring});
+  pipe.Step({Ones({4, 3})}, {});
+  EXPECT_TRUE(pipe.module().StateDict().Contains("decoder.norm.weight"));
 }
 
 }  // namespace

@@ -69,8 +69,7 @@ double PlainSeconds(int repeats) {
 
 void Engine(benchmark::State& state, const Schedule& schedule) {
   SetIntraOpThreads(1);
-  Pipeline pipeline(SmallStages(),
-                    {.schedule = schedule, .loss = MeanOf, .threads_per_rank = 1});
+  Pipeline pipeline(SmallStages(), {.schedule = schedule, .loss = MeanOf, .threads_per_rank = 1});
   const Tensor batch = Ones({kMicroBatches, 3});
   for (int i = 0; i < 20; ++i) pipeline.Step({batch}, {});
   const double plain = PlainSeconds(50);
