@@ -65,8 +65,9 @@ std::string Cell(const Action& action, bool with_stage, size_t width) {
   const char letter = LookOf(action.kind).letter;
   std::string label = absl::StrCat(std::string(1, letter), action.micro_batch);
   if (with_stage) label = absl::StrCat(action.stage, label);
-  if (label.size() > width) return std::string(width, letter);
-  return absl::StrCat(label, std::string(width - label.size(), '-'));
+  if (label.size() > width) label = std::string(1, letter);
+  label.resize(width, '-');
+  return label;
 }
 
 // Measures of the SVG, in its units.
@@ -122,7 +123,7 @@ std::string LegendSvg(const Timeline& timeline, double y) {
   };
   for (const ActionKind kind : kinds) add(LookOf(kind).colour, LookOf(kind).meaning);
   if (transfers) add("#8a5fb0", "transfer");
-  add("#eeeeee", "bubble");
+  add("#dddddd", "bubble");
   return svg;
 }
 
@@ -169,7 +170,7 @@ std::string DrawSvg(const Timeline& timeline) {
     absl::StrAppendFormat(&svg,
                           "<text x=\"8\" y=\"%.2f\">rank %d</text>\n"
                           "<rect x=\"%.0f\" y=\"%.2f\" width=\"%.0f\" height=\"%.0f\" "
-                          "fill=\"#eeeeee\"/>\n<text x=\"%.0f\" y=\"%.2f\">%s</text>\n",
+                          "fill=\"#dddddd\"/>\n<text x=\"%.0f\" y=\"%.2f\">%s</text>\n",
                           y + 17, rank, kLeft, y, kWidth, kLane, kLeft + kWidth + 8, y + 17,
                           IdleText(timeline, static_cast<size_t>(rank)));
   }

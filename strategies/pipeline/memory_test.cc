@@ -3,6 +3,8 @@
 //
 // Each stage of 1F1B keeps the activations of as many micro-batches as there are stages from it to
 // the end, and GPipe of all, by the devices' byte counters.
+#include "lockstep/tensor/memory.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -17,7 +19,6 @@
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/testing.h"
 #include "lockstep/tensor/device.h"
-#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::pipeline {

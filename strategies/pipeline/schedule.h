@@ -91,9 +91,9 @@ Schedule OneForwardOneBackward(int stages, int micro_batches);
 Schedule Interleaved(int ranks, int stages_per_rank, int micro_batches);
 
 // 1F1B with backwards in two halves: I where B was, and W where the rank would wait, at stage s
-// after the I of s micro-batches later. Idle time (p - 1) (F + I - W) a rank where F = I = W and
-// m >= p. Up to its I, at most p - s micro-batches are in flight at stage s, as in 1F1B; up to its
-// W, at most p at every stage, as at stage 0 of 1F1B. ZB-H1, arXiv 2401.10241.
+// after the I of s micro-batches later. Idle time (p - 1) (F + I - W) a rank where W <= F, W <= I
+// and m >= p. Up to its I, at most p - s micro-batches are in flight at stage s, as in 1F1B; up to
+// its W, at most p at every stage, as at stage 0 of 1F1B. ZB-H1, arXiv 2401.10241.
 Schedule ZeroBubbleH1(int stages, int micro_batches);
 
 // Forwards only, for evaluation and inference: stage s is on rank rank_of_stage[s]. A rank with

@@ -6,10 +6,10 @@
 #define LOCKSTEP_STRATEGIES_PIPELINE_SCHEDULE_INDEX_H_
 
 #include <functional>
-#include <map>
 #include <tuple>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 
 namespace lockstep::pipeline {
@@ -45,7 +45,7 @@ class ScheduleIndex {
   const Schedule& schedule_;
   std::vector<std::vector<int>> inputs_;
   std::vector<std::vector<int>> outputs_;
-  std::map<std::tuple<ActionKind, int, int, int>, int> positions_;
+  absl::flat_hash_map<std::tuple<ActionKind, int, int, int>, int> positions_;
   bool has_transfers_ = false;
 };
 

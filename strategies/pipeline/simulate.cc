@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/error.h"
@@ -184,9 +185,9 @@ class Run {
   const Schedule& schedule_;
   const Costs& costs_;
   const ScheduleIndex index_;
-  std::vector<double> clock_;      // of each rank: the end of its last computation
-  std::map<Key, double> ready_;    // computations that ended, SENDs that arrived
-  std::map<Key, double> started_;  // transfers whose other end was not yet
+  std::vector<double> clock_;                 // of each rank: the end of its last computation
+  absl::flat_hash_map<Key, double> ready_;    // computations that ended, SENDs that arrived
+  absl::flat_hash_map<Key, double> started_;  // transfers whose other end was not yet
   std::map<std::pair<int, int>, double> link_free_;
   std::vector<Span> spans_;
 };

@@ -83,6 +83,22 @@ TEST(ClosedFormTest, ZeroBubble) {
   });
 }
 
+TEST(ClosedFormTest, ZeroBubbleWithCheaperWeights) {
+  // (p - 1) (F + I - W) holds as long as W fits into either of the others.
+  for (int p = 2; p <= 6; ++p) {
+    for (const int m : {p, p + 1, 2 * p + 1, 16}) {
+      for (int cost = 0; cost < 27; ++cost) {
+        const ComputeSeconds seconds = {1.0 + cost % 3, 1.0 + cost / 3 % 3, 1.0 + cost / 9};
+        if (seconds.backward_weight > std::min(seconds.forward, seconds.backward_input)) continue;
+        SCOPED_TRACE(absl::StrCat(p, " stages, ", m, " micro-batches, F ", seconds.forward, " I ",
+                                  seconds.backward_input, " W ", seconds.backward_weight));
+        ExpectIdle(Uniform(ZeroBubbleH1(p, m), seconds),
+                   (p - 1) * (seconds.forward + seconds.backward_input - seconds.backward_weight));
+      }
+    }
+  }
+}
+
 // In flight up to the last of the named kinds, from the list alone.
 int PeakUpTo(const std::vector<Action>& list, ActionKind end) {
   int now = 0, peak = 0;
@@ -144,7 +160,6 @@ TEST(SimulateTest, SkippingEdges) {
   diamond.edges = {{0, 1}, {0, 2}, {1, 3}, {2, 3}};
   const Timeline timeline = Uniform(diamond);
   EXPECT_EQ(timeline.makespan_seconds, 3 * 3);
-
   // Edges along with the chain change no time while links take none.
   for (const Schedule& plain : {GPipe(4, 5), OneForwardOneBackward(4, 5), ZeroBubbleH1(4, 5)}) {
     Schedule skipping = plain;

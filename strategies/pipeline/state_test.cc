@@ -196,9 +196,8 @@ TEST(PipelineState, CheckpointingInsideOfStagesChangesNothing) {
       const auto model = MakeMlp(9, 7, 0.4);
       std::vector<Stage> stages = CutEvenly(*model, 3);
       if (checkpointed) {
-        checkpoint::ApplyCheckpointing(*model, {.choose = [](const std::string& name, auto&) {
-          return !name.empty();
-        }});
+        checkpoint::ApplyCheckpointing(
+            *model, {.choose = [](const std::string& name, auto&) { return !name.empty(); }});
       }
       Pipeline pipeline(std::move(stages), Options(schedule));
       ManualSeed(3);
@@ -219,8 +218,7 @@ TEST(PipelineState, FoundInfIsSharedByAllStages) {
       optimizer.ZeroGrad();
       StepOf(pipeline);
       if (step == 1 && pipeline.module().NamedParameters().Contains("4.weight")) {
-        const Tensor gradient =
-            autograd::Grad(pipeline.module().NamedParameters().At("4.weight"));
+        const Tensor gradient = autograd::Grad(pipeline.module().NamedParameters().At("4.weight"));
         const autograd::NoGradScope no_grad;
         MulInPlace(gradient, std::numeric_limits<float>::infinity());
       }
@@ -308,8 +306,7 @@ TEST(PipelineState, ClippingCountsTiedParametersOnce) {
   EXPECT_NEAR(GlobalNorm({autograd::Grad(b->weight)}).Item<double>(), once / 2, 1e-5 * once);
   EXPECT_EQ(autograd::Grad(a->weight).ToVector<float>(),
             autograd::Grad(b->weight).ToVector<float>());
-  EXPECT_EQ(ErrorOf([&] { pipeline.ClipGradNorm(-1); }).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf([&] { pipeline.ClipGradNorm(-1); }).code(), absl::StatusCode::kInvalidArgument);
   autograd::SetGrad(a->weight, FullLike(a->weight, std::nan("")));
   EXPECT_EQ(ErrorOf([&] { pipeline.ClipGradNorm(1, {.error_if_nonfinite = true}); }).code(),
             absl::StatusCode::kFailedPrecondition);
@@ -337,12 +334,10 @@ TEST(PipelineState, StatesAreThoseOfTheUnsplitModel) {
     part.LoadStateDict(more);
     const NamedTensors state = part.module().StateDict();
     for (const auto& [name, tensor] : state) {
-      EXPECT_EQ(tensor.template ToVector<float>(),
-                more.At(name).template ToVector<float>());
+      EXPECT_EQ(tensor.template ToVector<float>(), more.At(name).template ToVector<float>());
     }
-    const NamedTensors fewer = more.Filter([&](const std::string& name, const Tensor&) {
-      return name != state.Names()[0];
-    });
+    const NamedTensors fewer = more.Filter(
+        [&](const std::string& name, const Tensor&) { return name != state.Names()[0]; });
     EXPECT_EQ(ErrorOf([&] { part.LoadStateDict(fewer); }).code(),
               absl::StatusCode::kInvalidArgument);
   });

@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pipeline idles as long as the simulation of its schedule says. Stages wait instead of computing,
-// so that two processors are as good as four.
+// A pipeline idles as long as the simulation of its schedule says. Stages wait instead of
+// computing, so that two processors are as good as four.
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -51,16 +51,15 @@ class Waiting : public nn::UnaryModule {
 
 TEST(PipelineTiming, TheBubbleIsTheSimulatedOne) {
   const double wait = absl::ToDoubleSeconds(kWait);
-  for (const Schedule& schedule : {GPipe(4, 8), OneForwardOneBackward(4, 8), ZeroBubbleH1(4, 8),
-                                   Interleaved(2, 2, 4)}) {
+  for (const Schedule& schedule :
+       {GPipe(4, 8), OneForwardOneBackward(4, 8), ZeroBubbleH1(4, 8), Interleaved(2, 2, 4)}) {
     std::vector<Stage> stages;
     for (int s = 0; s < schedule.stage_count(); ++s) {
       stages.push_back(MakeStage(std::to_string(s), std::make_shared<Waiting>()));
     }
-    Pipeline pipeline(std::move(stages), {.schedule = schedule,
-                                          .loss = [](TensorSpan outputs, TensorSpan) {
-                                            return Mean(outputs[0]);
-                                          }});
+    Pipeline pipeline(std::move(stages),
+                      {.schedule = schedule,
+                       .loss = [](TensorSpan outputs, TensorSpan) { return Mean(outputs[0]); }});
     const Timeline simulated =
         Simulate(schedule, UniformCosts(schedule.stage_count(), {wait, wait, wait}));
     // The first step has what only happens once.
