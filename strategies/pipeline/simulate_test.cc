@@ -248,6 +248,12 @@ TEST(SimulateTest, BytesOfARank) {
   costs.stages[1].share_freed_by_input = 0.75;
   EXPECT_EQ(Simulate(ZeroBubbleH1(2, 3), costs).peak_bytes, (std::vector<double>{207, 13.5}));
   EXPECT_EQ(Simulate(ForwardOnly({0, 1}, 3), costs).peak_bytes, (std::vector<double>{107, 11}));
+  // The most comes late, when what came before is all freed.
+  const Schedule late = ParseSchedule(
+      "late: micro_batches=3 edges= placement=0\nrank 0: 0F0 0I0 0W0 0F1 0F2 0I1 0W1 0I2 0W2\n");
+  Costs alone = UniformCosts(1, kUnit);
+  alone.stages[0] = costs.stages[1];
+  EXPECT_EQ(Simulate(late, alone).peak_bytes, (std::vector<double>{21}));
   // Both stages on one rank.
   EXPECT_EQ(Simulate(Interleaved(1, 2, 1), costs).peak_bytes, (std::vector<double>{118}));
 }
