@@ -35,6 +35,7 @@ std::vector<std::vector<PlannedAction>> PlanActions(const Schedule& schedule) {
       if (!AddsWeightGradients(it->action)) continue;
       const auto stage = static_cast<size_t>(it->action.stage);
       it->is_last_backward = !seen[stage];
+      it->is_earlier_backward = seen[stage];
       seen[stage] = true;
     }
   }

@@ -39,8 +39,10 @@ struct PlannedStage {
 
 struct PlannedAction {
   Action action;
-  int edge = -1;                  // of transfers
-  bool is_last_backward = false;  // of its stage
+  int edge = -1;  // of transfers
+  // Of its stage, among those that add gradients of weights.
+  bool is_last_backward = false;
+  bool is_earlier_backward = false;
 };
 
 struct ExecutionPlan {

@@ -209,6 +209,7 @@ RunRequest Pipeline::Impl::MakeRequest(TensorSpan inputs, TensorSpan targets, bo
     request.later[static_cast<size_t>(s)] = tied->Contains(s);
   }
   if (trains) request.after_last_backward = options.after_last_backward;
+  request.no_sync = options.no_sync;
   request.loss.keeps_outputs = !trains || options.keep_outputs;
   request.loss.targets = SplitRows(targets, plan->micro_batches, "target");
   if (Has(last_stage()) && (trains || !targets.empty()) && options.loss != nullptr) {
@@ -262,7 +263,7 @@ StepResult Pipeline::Impl::Run(TensorSpan inputs, TensorSpan targets, bool train
     tied->Restore();
     throw;
   }
-  ThreadGenerators() = after;
+  ThreadGenerators().dropout = after.dropout;
   return result;
 }
 

@@ -98,9 +98,13 @@ struct PipelineOptions {
   std::function<Tensor(const Tensor& loss)> scale_loss = nullptr;
   // Called when a stage's gradients of this step are complete, on the thread of its rank, while
   // other stages still run: here a rank averages over its replicas. Where stages have tied
-  // parameters: after their sum, at the end of the step. What reduces gradients by itself in each
-  // backward (DistributedDataParallel) must be kept from it (NoSync) until then.
+  // parameters: after their sum, at the end of the step.
   std::function<void(int stage)> after_last_backward = nullptr;
+  // For what averages over replicas by itself in each backward. Makes a scope in which it does not,
+  // held by each backward of a stage but the last of a step, on the thread of its rank:
+  //   [&](int stage) { return std::make_shared<DistributedDataParallel::NoSync>(*ddp[stage]); }
+  // With tied parameters every step averages: no NoSync around Step() itself.
+  std::function<std::shared_ptr<void>(int stage)> no_sync = nullptr;
   // Of each rank, all different. Empty: cpu:0, cpu:1, ... in one process; over a communicator, the
   // current device, which is the only choice there.
   std::vector<Device> devices = {};

@@ -95,6 +95,10 @@ std::string RankRun::CurrentAction() const {
 
 void RankRun::Execute(const PlannedAction& planned) {
   const Action& action = planned.action;
+  std::shared_ptr<void> no_sync;
+  if (planned.is_earlier_backward && request_.no_sync != nullptr) {
+    no_sync = request_.no_sync(action.stage);
+  }
   switch (action.kind) {
     case ActionKind::kForward:
       RunForward(action);

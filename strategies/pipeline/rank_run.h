@@ -32,6 +32,8 @@ struct RunRequest {
   // After the last backward of each stage but those of `later`; may be null.
   std::function<void(int stage)> after_last_backward = nullptr;
   std::vector<bool> later;  // by stage
+  // Held by the backwards of a stage but its last; may be null.
+  std::function<std::shared_ptr<void>(int stage)> no_sync = nullptr;
 };
 
 class RankRun {

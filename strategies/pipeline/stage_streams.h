@@ -21,10 +21,13 @@
 namespace lockstep::pipeline {
 
 // `start` with the dropout generator 2^32 * (micro_batch * stages + stage) elements further: a
-// stage draws fewer than that for a micro-batch.
+// stage draws fewer than that for a micro-batch. The data generator (noise that a stage adds) goes
+// to as far as that one, in a stream that nothing else has: the caller's own is left alone. The
+// parameter generator is the caller's.
 RandomStreams StageStreams(const RandomStreams& start, int stage, int stages, int micro_batch);
 
-// Where the streams are after a run of all stages and micro-batches: behind all of them.
+// Where the streams are after a run of all stages and micro-batches: `start` with the dropout
+// generator behind all of them.
 RandomStreams StreamsAfter(const RandomStreams& start, int stages, int micro_batches);
 
 }  // namespace lockstep::pipeline

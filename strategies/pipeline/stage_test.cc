@@ -146,7 +146,11 @@ TEST(StageStreams, AreApartForEachStageAndMicroBatch) {
             start.dropout.key.offset + (uint64_t{5} << 32));
   EXPECT_EQ(StreamsAfter(start, 3, 2).dropout.key.offset,
             start.dropout.key.offset + (uint64_t{6} << 32));
-  EXPECT_EQ(StageStreams(start, 2, 3, 1).data.key, start.data.key);
+  EXPECT_EQ(StageStreams(start, 2, 3, 1).parameters.key, start.parameters.key);
+  // Noise is apart as dropout is, and the caller's stream is not touched.
+  EXPECT_NE(StageStreams(start, 0, 3, 0).data.key.stream, start.data.key.stream);
+  EXPECT_NE(StageStreams(start, 0, 3, 1).data.key, StageStreams(start, 1, 3, 1).data.key);
+  EXPECT_EQ(StreamsAfter(start, 3, 2).data.key, start.data.key);
 }
 
 }  // namespace

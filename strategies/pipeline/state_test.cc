@@ -31,6 +31,7 @@
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/optim/clip.h"
 #include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/pipeline/micro_batches.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
@@ -370,6 +371,41 @@ TEST(PipelineState, TheHookRunsOnceAStageWhenItsGradientsAreComplete) {
     StepOf(pipeline);
     ASSERT_EQ(seen.size(), static_cast<size_t>(count));
     for (int stage = 0; stage < count; ++stage) EXPECT_EQ(seen[stage], gradient_of(stage));
+  }
+}
+
+// The same by DistributedDataParallel around each stage, which averages in the last backward.
+TEST(PipelineState, ReplicasAverageInTheLastBackward) {
+  const auto whole = MakeMlp(8);
+  autograd::Backward(MseLoss((*whole)(Inputs(0, 12)), Targets(0, 12)));
+  const Gradients wanted = GradientsOf(*whole);
+  for (const Schedule& schedule : {OneForwardOneBackward(2, 3), ZeroBubbleH1(2, 3)}) {
+    OnRanks(4, [&](int, auto world) {
+      comm::DeviceMesh mesh(world, {{"replicate", 2}, {"pipeline", 2}});
+      const int replica = mesh.Coordinate("replicate"), rank = mesh.Coordinate("pipeline");
+      const auto model = MakeMlp(8);
+      std::map<int, Stage> own = StagesOf(schedule, rank, CutEvenly(*model, 2));
+      const auto part = std::make_shared<nn::ModuleList<nn::Module>>();
+      for (const auto& [path, module] : own.at(rank).parts) part->Append(module);
+      strategies::DistributedDataParallel ddp(part, mesh.Group("replicate"));
+      PipelineOptions options = Options(schedule);
+      options.threads_per_rank = 0;
+      options.no_sync = [&](int) {
+        return std::make_shared<strategies::DistributedDataParallel::NoSync>(ddp);
+      };
+      Pipeline pipeline(std::move(own), mesh.Group("pipeline"), options);
+      for (int step = 0; step < 2; ++step) {
+        pipeline.module().ZeroGrad();
+        const int64_t before = mesh.Group("replicate")->sequence();
+        pipeline.Step({Inputs(replica * 6, 6)}, {Targets(replica * 6, 6)});
+        EXPECT_EQ(mesh.Group("replicate")->sequence() - before, 1) << "one bucket, one average";
+      }
+      for (const auto& [name, values] : GradientsOf(pipeline.module())) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          EXPECT_NEAR(values[i], wanted.at(name)[i], 1e-6) << name;
+        }
+      }
+    });
   }
 }
 
