@@ -102,6 +102,7 @@ struct TrainConfig {
   // micro-batches in one.
   int64_t PassesPerStep() const { return accumulate * PassesPerBatch(); }
   int64_t RowsPerPass() const { return batch / DataRanks() / PassesPerBatch(); }
+  int64_t MicroBatchesPerPass() const { return micro_batches / PassesPerBatch(); }
 
   // To and from the values of a training state ("config.*"). A setting that the state does not
   // have, because it is newer, is its default: what was done before there was a choice.

@@ -407,7 +407,8 @@ class Trainer {
     state.Set("schedule.step", schedule_ != nullptr ? schedule_->step() : step_);
     if (scaler_ != nullptr) SaveScaler(scaler_->SaveState(), state);
     state.Set("data.epoch", loader_.position().epoch);
-    state.Set("data.batch", loader_.position().batch);
+    // In micro-batches, which every strategy has.
+    state.Set("data.batch", loader_.position().batch * config_.MicroBatchesPerPass());
     state.Set("data.fingerprint", static_cast<int64_t>(text_->Fingerprint()));
     state::SaveRandomState(ThreadGenerators(), state);
     config_.Save(state);
@@ -429,7 +430,8 @@ class Trainer {
     // The run may have been in another precision until now.
     const amp::GradScalerState scaler = LoadScaler(state);
     if (scaler_ != nullptr && !scaler.reals.empty()) scaler_->LoadState(scaler);
-    loader_.Seek({state.Integer("data.epoch"), state.Integer("data.batch")});
+    loader_.Seek(
+        {state.Integer("data.epoch"), state.Integer("data.batch") / config_.MicroBatchesPerPass()});
     ThreadGenerators() = state::LoadRandomState(state, world_->rank());
     step_ = state.step;
     state_path_ = config_.resume;
