@@ -99,6 +99,21 @@ TEST(ClosedFormTest, ZeroBubbleWithCheaperWeights) {
   }
 }
 
+TEST(ClosedFormTest, ZeroBubbleIsNeverSlowerThanOneForwardOneBackward) {
+  for (const int p : {2, 3, 4, 7}) {
+    for (const int m : {1, 2, 3, 5, 8, 13}) {
+      for (int cost = 0; cost < 27; ++cost) {
+        const double values[] = {1, 2, 9};
+        const ComputeSeconds seconds = {values[cost % 3], values[cost / 3 % 3], values[cost / 9]};
+        ASSERT_LE(Uniform(ZeroBubbleH1(p, m), seconds).makespan_seconds,
+                  Uniform(OneForwardOneBackward(p, m), seconds).makespan_seconds)
+            << p << " stages, " << m << " micro-batches, F " << seconds.forward << " I "
+            << seconds.backward_input << " W " << seconds.backward_weight;
+      }
+    }
+  }
+}
+
 // In flight up to the last of the named kinds, from the list alone.
 int PeakUpTo(const std::vector<Action>& list, ActionKind end) {
   int now = 0, peak = 0;
