@@ -29,6 +29,9 @@ ScheduleIndex::ScheduleIndex(const Schedule& schedule)
     inputs_[static_cast<size_t>(edge.to)].push_back(edge.from);
     outputs_[static_cast<size_t>(edge.from)].push_back(edge.to);
   }
+  size_t actions_in_all = 0;
+  for (const std::vector<Action>& actions : schedule.ranks) actions_in_all += actions.size();
+  positions_.reserve(actions_in_all);
   for (const std::vector<Action>& actions : schedule.ranks) {
     for (size_t i = 0; i < actions.size(); ++i) {
       positions_.emplace(Key(actions[i]), static_cast<int>(i));
