@@ -41,7 +41,7 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
     checksums = comm::OnEveryRank(
         group, kCall, [&] { return StateWriter::WriteRankFile(folder, group.rank(), state.own); });
   }
-  if (!gathered.model.empty() || !gathered.optimizer.empty())
+  if (!gathered.model.empty() || !gathered.optimizer.empty()) {
     comm::AllOrNone(group, kCall, [&] {
       const auto write = [&](const char* file, const GatheredTensors& tensors) {
         if (!tensors.empty()) WriteGathered(absl::StrCat(folder, "/", file), tensors, first);
@@ -49,6 +49,7 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
       write(kModelFile, gathered.model);
       write(kOptimizerFile, gathered.optimizer);
     });
+  }
   return comm::OnEveryRank(group, kCall,
                            [&] { return first ? writer->Publish(checksums) : ""; })[0];
 }
