@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,11 +22,16 @@
 #include "lockstep/comm/spawn.h"
 #include "lockstep/docs/snippets.h"
 #include "lockstep/models/gpt2.h"
+#include "lockstep/models/huggingface.h"
+#include "lockstep/models/huggingface_folder.h"
 #include "lockstep/nn/deferred_init.h"
+#include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/state/safetensors.h"
 #include "lockstep/strategies/engine/deepspeed_config.h"
 #include "lockstep/strategies/engine/engine.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharded_files.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -35,6 +43,28 @@ const models::Gpt2Config config = {
     .layers = 2, .heads = 2, .width = 16, .block = 8, .vocabulary = 31};
 
 Tensor Ids(int64_t first) { return To(Reshape(Arange(8.0), {1, 8}) + first, DType::kInt64); }
+
+class Encoder : public nn::UnaryModule {
+ public:
+  Encoder() { RegisterParameter("table", &table_, Ones({3, 4})); }
+  Tensor Forward(const Tensor& x) override { return Tanh(MatMul(x, table_)); }
+  Tensor Embed(const Tensor& x) {
+    return CallWithHooks(
+        {x}, [this](TensorSpan in) -> TensorList { return {MatMul(in[0], table_)}; })[0];
+  }
+
+ private:
+  Tensor table_;
+};
+
+void Functions(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  auto encoder = std::make_shared<Encoder>();
+  strategies::FullyShardedDataParallel fsdp(encoder, world);
+  const Tensor y = encoder->Embed(Ones({2, 3}));
+  if (y.Item<float>({1, 2}) != 3) throw InternalError("not gathered");
+  autograd::Backward(Sum(y));
+}
 
 void Training(comm::RankContext& context) {
   std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
@@ -79,6 +109,37 @@ void Training(comm::RankContext& context) {
   optim::OptimizerState moments = fsdp.FullOptimizerState(optimizer);  // on rank 0
   std::vector<strategies::FullyShardedDataParallel::Piece> mine = fsdp.Pieces();
   if (weights.empty() != (world->rank() != 0) || mine.empty()) throw InternalError("states");
+
+  const std::string folder = std::getenv("TEST_TMPDIR");
+  strategies::SaveFullState(fsdp, folder + "/model.safetensors");  // one parameter at a time
+  strategies::LoadFullState(fsdp, folder + "/model.safetensors");  // on any number of ranks
+
+  const Tensor x = Ones({2, 64});
+  Tensor y = fsdp.CallMethod(*block, {x}, [&](TensorSpan in) -> TensorList {
+    return {block->mlp()->c_proj()->Forward(in[0])};
+  })[0];
+  autograd::Backward(Sum(y));
+}
+
+// As save_pretrained() writes it.
+std::string Pretrained() {
+  const std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/gpt2";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json")
+      << R"({"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 8,
+             "vocab_size": 31})";
+  state::WriteSafetensors(folder + "/model.safetensors",
+                          models::Gpt2ToHuggingFace(models::Gpt2(config).StateDict()));
+  return folder;
+}
+
+void Given(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  const std::string folder = context.argument;
+  models::HuggingFaceGpt2 theirs = models::OpenHuggingFaceGpt2(folder);  // reads config.json
+  auto given = std::make_shared<models::Gpt2>(theirs.config);
+  strategies::FullyShardedDataParallel sharded(given, world);
+  strategies::LoadFullState(sharded, *theirs.weights);
 }
 
 void Hybrid(comm::RankContext& context) {
@@ -121,9 +182,13 @@ void Configured(comm::RankContext& context) {
 
 TEST(FsdpPageTest, ExamplesRun) {
   comm::SpawnThreads(2, &Configured).ThrowIfFailed();
+  comm::SpawnThreads(2, &Functions).ThrowIfFailed();
   comm::SpawnThreads(2, &Training).ThrowIfFailed();
   comm::SpawnThreads(4, &Hybrid).ThrowIfFailed();
   comm::SpawnThreads(2, &Deferred).ThrowIfFailed();
+  comm::SpawnOptions options;
+  options.argument = Pretrained();
+  comm::SpawnThreads(2, &Given, options).ThrowIfFailed();
 }
 
 TEST(FsdpPageTest, ShowsThisCode) {

@@ -20,8 +20,10 @@
 #include "lockstep/state/group_state.h"
 #include "lockstep/state/safetensors.h"
 #include "lockstep/state/safetensors_reader.h"
+#include "lockstep/state/safetensors_source.h"
 #include "lockstep/state/safetensors_writer.h"
 #include "lockstep/state/sharded_state.h"
+#include "lockstep/state/tensor_source.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/strategy_state.h"
@@ -61,6 +63,12 @@ TEST(StateExample, OneTensorAtATime) {
   const state::SafetensorsReader reader(folder + "/large.safetensors");
   Tensor part = reader.LoadRange("embedding", 5, 7);  // two elements, and no more is read
   EXPECT_EQ(part.ToVector<float>(), (std::vector<float>{0, 1}));
+
+  const state::SafetensorsSource source(folder + "/large.safetensors");
+  Tensor rows = source.LoadRange("embedding", 3, 9);
+  NamedTensors everything = state::LoadAll(source);
+  EXPECT_EQ(rows.ToVector<float>(), (std::vector<float>{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(everything.At("bias").shape(), (Shape{3}));
 }
 
 void SaveAndLoadShards(const std::string& root, std::shared_ptr<comm::Communicator> world) {

@@ -40,6 +40,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
+#include "lockstep/examples/gpt2_stages.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/strategies/data_parallel/data_parallel.h"
@@ -47,6 +48,8 @@
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
+#include "lockstep/strategies/model_parallel/model_parallel.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
@@ -55,8 +58,8 @@
 
 ABSL_FLAG(std::string, size, "nano", "nano, mini or small.");
 ABSL_FLAG(std::string, strategy, "ddp",
-          "single, ddp, dp, fsdp, fsdp_grad_op or fsdp_offload (units: blocks).");
-ABSL_FLAG(int, ranks, 0, "Ranks, devices of dp. 0: 2, or 1 for single.");
+          "single, ddp, dp, model_parallel, fsdp, fsdp_grad_op or fsdp_offload (units: blocks).");
+ABSL_FLAG(int, ranks, 0, "Ranks, devices of dp and model_parallel. 0: 2, or 1 for single.");
 ABSL_FLAG(int64_t, rows, 0, "Rows of a step, of all ranks. 0: 12 of nano, 8 of mini, 2 of small.");
 ABSL_FLAG(int, threads, 0, "Threads of all ranks or devices together. 0: all processors.");
 ABSL_FLAG(int, steps, 15, "Steps measured, after three that are not counted.");
@@ -73,12 +76,13 @@ struct Settings {
   std::string strategy;
   int ranks = 0;
   int64_t rows = 0;
-  int threads = 0;  // of each rank, or of the one process of dp
+  int threads = 0;  // of each rank, or of the one process of dp and model_parallel
   int steps = 0;
   bool gradient_as_bucket_view = false;
   std::string amp;
 
-  bool has_processes() const { return strategy != "dp"; }
+  bool has_processes() const { return strategy != "dp" && strategy != "model_parallel"; }
+  bool divides_rows() const { return strategy != "model_parallel"; }
   int64_t rows_per_process() const { return has_processes() ? rows / ranks : rows; }
 };
 
@@ -96,8 +100,8 @@ Settings SettingsFromFlags() {
           settings.size, "give nano, mini or small");
   settings.strategy = absl::GetFlag(FLAGS_strategy);
   const bool single = settings.strategy == "single";
-  const std::vector<absl::string_view> known = {"single", "ddp",          "dp",
-                                                "fsdp",   "fsdp_grad_op", "fsdp_offload"};
+  const std::vector<absl::string_view> known = {
+      "single", "ddp", "dp", "model_parallel", "fsdp", "fsdp_grad_op", "fsdp_offload"};
   Require(std::find(known.begin(), known.end(), settings.strategy) != known.end(), "strategy",
           settings.strategy, absl::StrCat("give one of ", absl::StrJoin(known, ", ")));
   settings.ranks = absl::GetFlag(FLAGS_ranks);
@@ -107,7 +111,7 @@ Settings SettingsFromFlags() {
   settings.rows = absl::GetFlag(FLAGS_rows);
   Require(settings.rows >= 0, "rows", settings.rows, "give 1 or more, or 0 for the size's");
   if (settings.rows == 0) settings.rows = RowsOf(settings.size);
-  Require(settings.rows % settings.ranks == 0, "ranks", settings.ranks,
+  Require(!settings.divides_rows() || settings.rows % settings.ranks == 0, "ranks", settings.ranks,
           absl::StrCat("does not divide the ", settings.rows, " rows of a step"));
   const int threads = absl::GetFlag(FLAGS_threads);
   Require(threads >= 0, "threads", threads, "give 1 or more, or 0 for all processors");
@@ -175,6 +179,22 @@ Wrapped Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>& mode
       };
       return parallel->MeanLoss(on_replica, {ids, targets});
     }};
+  }
+  if (settings.strategy == "model_parallel") {
+    const std::vector<Device> devices = strategies::CpuDevices(settings.ranks);
+    auto parts = std::make_shared<strategies::ModelParallel>(model, PlaceGpt2(*model, devices));
+    for (const Device device : devices) ResetPeakBytes(device);
+    return {[model, parts](const Tensor& ids, const Tensor& targets) {
+              return model->Loss(ids, targets);
+            },
+            [devices] {
+              std::string text = " peak_bytes_by_device=";
+              for (const Device device : devices) {
+                absl::StrAppend(&text, device == devices[0] ? "" : ",",
+                                GetMemoryStats(device).peak_bytes);
+              }
+              return text;
+            }};
   }
   if (absl::StartsWith(settings.strategy, "fsdp")) {
     strategies::FullyShardedDataParallelOptions options;
@@ -266,8 +286,8 @@ int Main(int argc, char** argv) {
     if (argument != "--help" && argument != "-help") continue;
     std::printf(
         "Times training steps of GPT-2 under a strategy.\n"
-        "  --size=nano|mini|small  --ranks=N (devices of dp)\n"
-        "  --strategy=single|ddp|dp|fsdp|fsdp_grad_op|fsdp_offload\n"
+        "  --size=nano|mini|small  --ranks=N (devices of dp and model_parallel)\n"
+        "  --strategy=single|ddp|dp|model_parallel|fsdp|fsdp_grad_op|fsdp_offload\n"
         "  --threads=N (of all ranks together; 0: all processors)  --steps=N\n"
         "  --rows=N (of a step)  --gradient_as_bucket_view (of ddp)\n"
         "  --amp=bf16|fp16|pure_bf16|pure_fp16 (without a scaler: for time only)\n");

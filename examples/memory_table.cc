@@ -9,15 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor.h"
-#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
 
-void PrintMemory(comm::Communicator& world) {
-  const std::vector<Device> devices = {CurrentDevice(), kHost};
+void PrintMemory(comm::Communicator& world, std::vector<Device> devices) {
+  devices.push_back(kHost);
   std::vector<int64_t> mine;
   for (const Device& device : devices) {
     const MemoryStats stats = GetMemoryStats(device);

@@ -5,13 +5,16 @@
 #ifndef LOCKSTEP_EXAMPLES_MEMORY_TABLE_H_
 #define LOCKSTEP_EXAMPLES_MEMORY_TABLE_H_
 
+#include <vector>
+
 #include "lockstep/comm/communicator.h"
+#include "lockstep/tensor/device.h"
 
 namespace lockstep::examples {
 
-// Prints, on rank 0, the peak of each category on the current device and on the host, and the peak
-// of everything. Every rank calls it.
-void PrintMemory(comm::Communicator& world);
+// Prints, on rank 0, the peak of each category on each of `devices` and on the host, and the peak
+// of everything. Every rank calls it, with the same devices.
+void PrintMemory(comm::Communicator& world, std::vector<Device> devices);
 
 }  // namespace lockstep::examples
 

@@ -88,6 +88,9 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("strategy", self.strategy);
   visit("ranks", self.ranks);
   visit("devices", self.devices);
+  visit("stages", self.stages);
+  visit("schedule", self.schedule);
+  visit("stages_per_rank", self.stages_per_rank);
   visit("threads_per_rank", self.threads_per_rank);
   visit("steps", self.steps);
   visit("batch", self.batch);
@@ -114,6 +117,9 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("param_dtype", self.param_dtype);
   visit("deferred_init", self.deferred_init);
   visit("config", self.config);
+  visit("config_text", self.config_text);
+  visit("init_from", self.init_from);
+  visit("state", self.state_layout);
   visit("out", self.out);
   visit("save_every", self.save_every);
   visit("keep", self.keep);
@@ -133,8 +139,8 @@ void TrainConfig::ResolveSharding() {
                absl::SimpleAtoi(absl::StripPrefix(wrap, "size:"), &elements) && elements > 0),
           "wrap", wrap, "give block, none, or size:ELEMENTS, e.g. size:1000000");
   Require(replicas >= 1, "replicas", replicas, "give a count >= 1");
-  Require(hybrid || replicas == 1, "replicas", replicas,
-          "is for --strategy=hybrid and hybrid_grad_op");
+  Require(hybrid || RankPerStage() || replicas == 1, "replicas", replicas,
+          "is for --strategy=hybrid, hybrid_grad_op, and pipeline with --ranks");
   Require(ranks % replicas == 0, "replicas", replicas,
           absl::StrCat("do not divide --ranks=", ranks));
   Require(backward_prefetch == "pre" || backward_prefetch == "post" || backward_prefetch == "none",
@@ -158,6 +164,58 @@ void TrainConfig::ResolveSharding() {
   fsdp_only(!cpu_offload, "cpu_offload", cpu_offload);
   fsdp_only(param_dtype.empty(), "param_dtype", param_dtype);
   fsdp_only(!deferred_init, "deferred_init", deferred_init);
+  Require(state_layout == "full" || state_layout == "sharded", "state", state_layout,
+          "give full or sharded");
+  const bool in_parts =
+      strategy == "config" ? EngineConfig().zero.stage >= 2 : HasFsdp() && strategy != "no_shard";
+  Require(state_layout == "full" || in_parts, "state", state_layout,
+          absl::StrCat("is for strategies that shard parameters or gradients (fsdp, fsdp_grad_op, "
+                       "hybrid, hybrid_grad_op; ZeRO stages 2 and 3), and this is --strategy=",
+                       strategy, "; use --state=full"));
+}
+
+void TrainConfig::ResolveStages() const {
+  Require(stages >= 1 && stages <= 8, "stages", stages, "give 1 to 8");
+  Require(
+      stages == 1 || strategy == "model_parallel" || strategy == "pipeline" || strategy == "ddp",
+      "stages", stages,
+      absl::StrCat("is for --strategy=model_parallel, pipeline and ddp, and this is --strategy=",
+                   strategy));
+  Require(stages <= layers, "stages", stages,
+          absl::StrCat("are more than the blocks to spread, --layers=", layers));
+}
+
+void TrainConfig::ResolvePipeline() const {
+  const bool is_pipeline = strategy == "pipeline";
+  const auto pipeline_only = [&](bool is_default, absl::string_view flag,
+                                 const absl::AlphaNum& value) {
+    Require(is_default || is_pipeline, flag, value,
+            absl::StrCat("is for --strategy=pipeline, and this is --strategy=", strategy));
+  };
+  pipeline_only(schedule == "1f1b", "schedule", schedule);
+  pipeline_only(stages_per_rank == 1, "stages_per_rank", stages_per_rank);
+  if (!is_pipeline) return;
+  Require(
+      schedule == "gpipe" || schedule == "1f1b" || schedule == "interleaved" || schedule == "zb_h1",
+      "schedule", schedule, "give gpipe, 1f1b, interleaved or zb_h1");
+  const bool interleaved = schedule == "interleaved";
+  Require(interleaved == (stages_per_rank > 1), "stages_per_rank", stages_per_rank,
+          interleaved
+              ? "give 2 or more with --schedule=interleaved"
+              : absl::StrCat("is for --schedule=interleaved, and this is --schedule=", schedule));
+  Require(stages % stages_per_rank == 0, "stages_per_rank", stages_per_rank,
+          absl::StrCat("do not divide --stages=", stages));
+  Require(!interleaved || micro_batches % PipelineRanks() == 0, "micro_batches", micro_batches,
+          absl::StrCat("are no multiple of the ", PipelineRanks(),
+                       " ranks of an interleaved pipeline; use --schedule=1f1b or zb_h1"));
+  Require(ranks == 1 || ranks == PipelineRanks() * replicas, "ranks", ranks,
+          absl::StrCat("give --ranks=1 for threads of one process, or one for each of ",
+                       PipelineRanks(), " parts of --stages and --replicas=", replicas, ", ",
+                       PipelineRanks() * replicas));
+  Require(!offload_activations, "offload_activations", "true",
+          "is of one thread, and a pipeline has several; use --checkpoint=block");
+  Require(!RankPerStage() || !absl::StartsWith(checkpoint, "budget"), "checkpoint", checkpoint,
+          "has no whole model to measure where each rank has a part; use --checkpoint=block");
 }
 
 engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
@@ -176,7 +234,11 @@ engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
   autos.fp16_enabled = false;
   autos.bf16_enabled = false;
   autos.gather_16bit_weights_on_model_save = false;
-  return engine::LoadDeepSpeedConfig(config, ranks, autos);
+  try {
+    return engine::ParseDeepSpeedConfig(config_text, ranks, autos);
+  } catch (const Error& error) {
+    throw error.WithContext(config);
+  }
 }
 
 // The file's batch is the step's.
@@ -215,32 +277,43 @@ void TrainConfig::Resolve() {
   if (strategy == "zero3") strategy = "fsdp";
   ResolveSizes();
   ResolveEngine();
-  Require(
-      strategy == "config" || strategy == "single" || HasDdp() || HasFsdp() || strategy == "dp",
-      "strategy", strategy,
-      "give single, ddp, dp, zero1, zero2, zero3, fsdp, fsdp_grad_op, hybrid, hybrid_grad_op or "
-      "no_shard");
+  Require(strategy == "config" || strategy == "single" || HasDdp() || HasFsdp() ||
+              strategy == "dp" || strategy == "model_parallel" || strategy == "pipeline",
+          "strategy", strategy,
+          "give single, ddp, dp, model_parallel, pipeline, zero1, zero2, zero3, fsdp, "
+          "fsdp_grad_op, hybrid, "
+          "hybrid_grad_op or no_shard");
   Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
-  Require(HasDdp() || HasFsdp() || strategy == "config" || ranks == 1, "strategy", strategy,
-          absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp"));
+  Require(HasDdp() || HasFsdp() || strategy == "config" || strategy == "pipeline" || ranks == 1,
+          "strategy", strategy,
+          absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp",
+                       strategy == "model_parallel" ? absl::StrCat(" --stages=", stages) : ""));
   Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
   Require(strategy == "dp" || devices == 1, "devices", devices,
-          "is for --strategy=dp; a rank has one");
+          "is for --strategy=dp; a rank has one, or --stages");
+  ResolveStages();
+  ResolvePipeline();
   Require(strategy != "dp" || !offload_activations, "offload_activations", "true",
           "makes the devices of --strategy=dp wait for each other; use --strategy=ddp");
   Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
           "give a count >= 1, or 0 for the processors divided by the ranks");
   Require(steps >= 1, "steps", steps, "give a count >= 1");
   Require(batch >= 1, "batch", batch, "give a number of rows >= 1");
-  Require(ranks <= batch, "ranks", ranks,
-          absl::StrCat("are more than the rows of a step; use --batch=", ranks, " or more"));
-  Require(batch % ranks == 0, "batch", batch,
-          absl::StrCat("rows do not split evenly over --ranks=", ranks,
-                       "; use --batch=", (batch / ranks + 1) * ranks));
+  const int64_t parts = DataRanks();
+  const absl::string_view parts_flag = RankPerStage() ? "replicas" : "ranks";
+  Require(parts <= batch, parts_flag, parts,
+          absl::StrCat("are more than the rows of a step; use --batch=", parts, " or more"));
+  Require(batch % parts == 0, "batch", batch,
+          absl::StrCat("rows do not split evenly over --", parts_flag, "=", parts,
+                       "; use --batch=", (batch / parts + 1) * parts));
   Require(micro_batches >= 1, "micro_batches", micro_batches, "give a count >= 1");
-  Require(batch / ranks % micro_batches == 0, "micro_batches", micro_batches,
-          absl::StrCat("do not split the ", batch / ranks, " rows of a rank evenly; use --batch=",
-                       ((batch / ranks / micro_batches) + 1) * micro_batches * ranks));
+  Require(strategy != "pipeline" || micro_batches <= batch / parts, "micro_batches", micro_batches,
+          absl::StrCat("are more than the ", batch / parts,
+                       " rows of a step; use --batch=", micro_batches * parts, " or more"));
+  Require(strategy == "pipeline" || batch / parts % micro_batches == 0, "micro_batches",
+          micro_batches,
+          absl::StrCat("do not split the ", batch / parts, " rows of a rank evenly; use --batch=",
+                       ((batch / parts / micro_batches) + 1) * micro_batches * parts));
   Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
   Require(seed >= 0, "seed", seed, "give a number >= 0");
   const auto parses = [](absl::string_view flag, const std::string& value, auto parse) {
@@ -332,6 +405,23 @@ TrainConfig TrainConfig::Deserialize(absl::string_view text) {
   return config;
 }
 
+void CheckSameSharding(const TrainConfig& saved, const TrainConfig& asked,
+                       const std::string& path) {
+  const auto layout = [](const TrainConfig& config) {
+    if (!config.config.empty()) return absl::StrCat("--ranks=", config.ranks, " --config");
+    std::string text = absl::StrCat("--ranks=", config.ranks, " --wrap=", config.wrap);
+    if (config.replicas > 1) absl::StrAppend(&text, " --replicas=", config.replicas);
+    return text;
+  };
+  const bool in_parts = asked.HasFsdp() || !asked.config.empty();
+  if (in_parts && layout(saved) == layout(asked)) return;
+  throw InvalidArgumentError(absl::StrCat(
+      "--resume: '", path, "' is in parts (--state=sharded), of --strategy=", saved.strategy, " ",
+      layout(saved), ", and this run is --strategy=", asked.strategy, " ", layout(asked),
+      "; resume it as it was with --state=full, which writes the same state whole before it goes "
+      "on, and resume that on any ranks by any strategy"));
+}
+
 void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
                     const std::vector<std::string>& given) {
   const auto check = [&](const char* flag, const auto& before, const auto& now) {
@@ -353,6 +443,7 @@ void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
   check("accumulate", saved.accumulate, asked.accumulate);
   check("lr", saved.lr, asked.lr);
   check("seed", saved.seed, asked.seed);
+  check("init_from", saved.init_from, asked.init_from);
 }
 
 }  // namespace lockstep::examples

@@ -32,8 +32,12 @@ struct TrainConfig {
   // Training.
   std::string strategy = "ddp";
   int64_t ranks = 2;
-  int64_t devices = 1;           // of dp
-  int64_t threads_per_rank = 0;  // 0: processors / ranks
+  int64_t devices = 1;  // of dp
+  int64_t stages = 1;   // parts of the blocks: devices of a rank, or a pipeline's stages
+  // Of pipelines.
+  std::string schedule = "1f1b";  // gpipe, 1f1b, interleaved or zb_h1
+  int64_t stages_per_rank = 1;    // of the interleaved schedule
+  int64_t threads_per_rank = 0;   // 0: processors / ranks
   int64_t steps = 2200;
   int64_t batch = 12;         // rows of the whole step
   int64_t micro_batches = 1;  // forward and backward passes that a rank splits its rows into
@@ -53,17 +57,22 @@ struct TrainConfig {
   int64_t local_sgd_period = 0;    // 0: gradients are averaged in every step
   // Of FullyShardedDataParallel.
   std::string wrap = "block";  // block, none, or size:ELEMENTS
-  int64_t replicas = 1;        // of hybrid strategies
+  int64_t replicas = 1;        // of hybrid strategies and pipelines
   int64_t reshard_ranks = 0;
   std::string backward_prefetch = "pre";  // pre, post or none
   bool forward_prefetch = true;
   bool cpu_offload = false;
   std::string param_dtype = {};  // bf16; empty: float32
   bool deferred_init = false;
-  std::string config = {};  // path of a file in DeepSpeed's vocabulary: the strategy "config"
+  std::string config = {};       // path of a file in DeepSpeed's vocabulary: the strategy "config"
+  std::string config_text = {};  // what was in it: a run that goes on is set as it was
+
+  // The model to begin with (initial_model.h); empty: random values.
+  std::string init_from = {};
 
   // States.
-  std::string out;  // absolute
+  std::string out;                    // absolute
+  std::string state_layout = "full";  // --state: full, or sharded
   int64_t save_every = 500;
   int64_t keep = 3;
   std::string resume;  // path of the state to go on from; empty: start anew
@@ -83,8 +92,17 @@ struct TrainConfig {
   bool HasFsdp() const;
   // What `config` says, with the flags for what it leaves to "auto".
   engine::DeepSpeedConfig EngineConfig() const;
-  // Forward and backward passes of a rank in a step.
-  int64_t PassesPerStep() const { return micro_batches * accumulate; }
+  // Ranks, or devices of the one process, that a pipeline has.
+  int64_t PipelineRanks() const { return stages / stages_per_rank; }
+  // Whether each rank has the parameters of its own stages only.
+  bool RankPerStage() const { return strategy == "pipeline" && ranks > 1; }
+  // In how many parts ranks divide the rows of a step.
+  int64_t DataRanks() const { return RankPerStage() ? replicas : ranks; }
+  // Forward and backward passes of a rank in a step, and rows of each. A pipeline takes all
+  // micro-batches in one.
+  int64_t PassesPerStep() const { return accumulate * PassesPerBatch(); }
+  int64_t RowsPerPass() const { return batch / DataRanks() / PassesPerBatch(); }
+  int64_t MicroBatchesPerPass() const { return micro_batches / PassesPerBatch(); }
 
   // To and from the values of a training state ("config.*"). A setting that the state does not
   // have, because it is newer, is its default: what was done before there was a choice.
@@ -97,11 +115,18 @@ struct TrainConfig {
 
  private:
   void ResolveSizes();
+  int64_t PassesPerBatch() const { return strategy == "pipeline" ? 1 : micro_batches; }
+  void ResolvePipeline() const;
   void ResolveSharding();
+  void ResolveStages() const;
   void ResolveEngine();
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor&& visit);
 };
+
+// Throws InvalidArgument when `asked` shards in another way than `saved`, whose state in the folder
+// `path` is in parts, with what to do.
+void CheckSameSharding(const TrainConfig& saved, const TrainConfig& asked, const std::string& path);
 
 // Throws InvalidArgument when `asked` (flags given by the user) contradicts what `saved` was
 // trained with in a way that would make it another training: model sizes, batch, learning rate,

@@ -32,9 +32,12 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/data/byte_text.h"
+#include "lockstep/examples/find_state.h"
+#include "lockstep/examples/initial_model.h"
 #include "lockstep/examples/stop_signal.h"
 #include "lockstep/examples/train_config.h"
 #include "lockstep/examples/trainer.h"
+#include "lockstep/state/file_io.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -45,17 +48,28 @@ ABSL_FLAG(std::vector<std::string>, extensions, {},
 ABSL_FLAG(
     std::string, strategy, "ddp",
     "single (one rank), ddp (DistributedDataParallel), dp (DataParallel: one process, several "
-    "devices), zero1 (ddp with each rank keeping a part of the optimizer's state), fsdp or zero3 "
+    "devices), model_parallel (one rank with its blocks spread over --stages devices), pipeline "
+    "(--stages that work on --micro_batches at a time, as threads or ranks), zero1 (ddp "
+    "with each rank keeping a part of the optimizer's state), fsdp or zero3 "
     "(FullyShardedDataParallel: of parameters, gradients and state), fsdp_grad_op or zero2 (of "
     "gradients and state), hybrid and hybrid_grad_op (within each of --replicas) or no_shard.");
 ABSL_FLAG(int64_t, ranks, 0,
-          "Processes to train on. 0: 1 for single and dp, 2 otherwise, or those that a launcher "
-          "started.");
+          "Processes to train on. 0: 1 for single, dp, model_parallel and pipeline, 2 otherwise, "
+          "or those that a launcher started. A pipeline has one for each stage, or 1: threads.");
 ABSL_FLAG(
     std::string, backend, "",
     "How ranks exchange data: shm (on one host) or gloo (also between hosts). Empty: gloo where "
     "a launcher's ranks are on several hosts, else shm.");
 ABSL_FLAG(int64_t, devices, 0, "Devices of dp, a thread each. 0: 2 for dp, 1 otherwise.");
+ABSL_FLAG(int64_t, stages, 0,
+          "model_parallel and ddp: devices that each rank's blocks are spread over, cpu:0 and on. "
+          "pipeline: parts of the model. 0: 2 for model_parallel and pipeline (interleaved: 4), 1 "
+          "otherwise.");
+ABSL_FLAG(std::string, schedule, "1f1b",
+          "pipeline: gpipe, 1f1b, interleaved (several stages a rank) or zb_h1 (zero bubble: "
+          "gradients of weights where a rank would wait).");
+ABSL_FLAG(int64_t, stages_per_rank, 0,
+          "pipeline: stages that a rank has, interleaved. 0: 2 for interleaved, 1 otherwise.");
 ABSL_FLAG(std::string, model, "nano", "nano, mini or small.");
 ABSL_FLAG(int64_t, layers, 0, "Transformer blocks. 0: the model's.");
 ABSL_FLAG(int64_t, heads, 0, "Attention heads. 0: the model's.");
@@ -63,9 +77,10 @@ ABSL_FLAG(int64_t, width, 0, "Channels. 0: the model's.");
 ABSL_FLAG(int64_t, block, 0, "Bytes a row. 0: the model's.");
 ABSL_FLAG(int64_t, steps, 2200, "Optimizer steps in all, those before a resume included.");
 ABSL_FLAG(int64_t, batch, 12, "Rows of the whole step, split over the ranks.");
-ABSL_FLAG(int64_t, micro_batches, 1,
+ABSL_FLAG(int64_t, micro_batches, 0,
           "Forward and backward passes that each rank splits its rows of a step into: less memory "
-          "for activations, the same gradient.");
+          "for activations, the same gradient; a pipeline's stages work on several at a time. 0: 4 "
+          "for pipeline, 1 otherwise.");
 ABSL_FLAG(std::string, amp, "",
           "Mixed precision: bf16 or fp16 (with a gradient scaler), or pure_bf16 or pure_fp16 with "
           "the residual stream in 16 bits too. Empty: float32.");
@@ -96,7 +111,8 @@ ABSL_FLAG(std::string, wrap, "block",
           "fsdp: what is gathered at once: block (each transformer block), size:ELEMENTS (modules "
           "of at least so many), or none (the model).");
 ABSL_FLAG(int64_t, replicas, 0,
-          "hybrid: groups of ranks that each have the whole model. 0: 2, or 1 for the others.");
+          "hybrid and pipeline: groups of ranks that each have the whole model. 0: 2 for hybrid, 1 "
+          "otherwise.");
 ABSL_FLAG(int64_t, reshard_ranks, 0,
           "fsdp: neighbouring ranks that keep a whole between forward and backward. 0: all.");
 ABSL_FLAG(
@@ -113,6 +129,11 @@ ABSL_FLAG(bool, deferred_init, false,
 ABSL_FLAG(std::string, config, "",
           "A ds_config.json in DeepSpeed's vocabulary that says how to train: ZeRO stage, offload, "
           "precision, batch, optimizer, schedule. In place of --strategy.");
+ABSL_FLAG(std::string, init_from, "",
+          "Begin with the weights of a model instead of random ones: a folder of Hugging Face's "
+          "GPT-2 (config.json and model.safetensors, or its index and parts) over bytes, whose "
+          "sizes are taken, or a model.safetensors of ours. A run that is resumed goes on from its "
+          "state.");
 ABSL_FLAG(double, lr, 2e-3, "Peak learning rate.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of weights, data order and sampling.");
 ABSL_FLAG(std::string, out, "",
@@ -121,6 +142,9 @@ ABSL_FLAG(std::string, resume, "",
           "Go on from a state: its folder, a run's folder, 'latest' (the newest good state in "
           "--out, or in train_gpt_out), or 'auto' (the newest good one in --out; a new run where "
           "there is none yet, so that a job that is restarted keeps its command).");
+ABSL_FLAG(std::string, state, "full",
+          "fsdp: full (one file, as of one rank alone, that any ranks and any strategy resume) or "
+          "sharded (each rank writes its part, for the same ranks and units).");
 ABSL_FLAG(int64_t, save_every, 500, "Steps between states. 0: only at the end.");
 ABSL_FLAG(int64_t, keep, 3, "States to keep.");
 ABSL_FLAG(int64_t, profile_step, 0,
@@ -137,6 +161,9 @@ constexpr const char* kFlagNames[] = {"data",
                                       "ranks",
                                       "backend",
                                       "devices",
+                                      "stages",
+                                      "schedule",
+                                      "stages_per_rank",
                                       "model",
                                       "layers",
                                       "heads",
@@ -167,6 +194,8 @@ constexpr const char* kFlagNames[] = {"data",
                                       "param_dtype",
                                       "deferred_init",
                                       "config",
+                                      "init_from",
+                                      "state",
                                       "out",
                                       "resume",
                                       "save_every",
@@ -174,6 +203,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "threads_per_rank",
                                       "profile_step"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
+constexpr int64_t kMaximumConfigBytes = 16 << 20;
 
 void PrintHelp() {
   std::printf(
@@ -208,6 +238,11 @@ bool Given(const std::vector<std::string>& given, absl::string_view flag) {
   return false;
 }
 
+bool RunsInOneProcess(absl::string_view strategy) {
+  return strategy == "single" || strategy == "dp" || strategy == "model_parallel" ||
+         strategy == "pipeline";
+}
+
 TrainConfig ConfigFromFlags() {
   TrainConfig config;
   config.data = CallerPath(absl::GetFlag(FLAGS_data));
@@ -220,14 +255,23 @@ TrainConfig ConfigFromFlags() {
   config.strategy = absl::GetFlag(FLAGS_strategy);
   config.backend = absl::GetFlag(FLAGS_backend);
   config.ranks = absl::GetFlag(FLAGS_ranks);
-  const bool one_process = config.strategy == "single" || config.strategy == "dp";
-  if (config.ranks == 0) config.ranks = one_process ? 1 : 2;
+  if (config.ranks == 0) config.ranks = RunsInOneProcess(config.strategy) ? 1 : 2;
   config.devices = absl::GetFlag(FLAGS_devices);
   if (config.devices == 0) config.devices = config.strategy == "dp" ? 2 : 1;
+  config.stages = absl::GetFlag(FLAGS_stages);
+  config.schedule = absl::GetFlag(FLAGS_schedule);
+  const bool pipeline = config.strategy == "pipeline";
+  const bool interleaved = pipeline && config.schedule == "interleaved";
+  if (config.stages == 0) {
+    config.stages = interleaved ? 4 : pipeline || config.strategy == "model_parallel" ? 2 : 1;
+  }
+  config.stages_per_rank = absl::GetFlag(FLAGS_stages_per_rank);
+  if (config.stages_per_rank == 0) config.stages_per_rank = interleaved ? 2 : 1;
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
   config.micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  if (config.micro_batches == 0) config.micro_batches = pipeline ? 4 : 1;
   config.amp = absl::GetFlag(FLAGS_amp);
   config.checkpoint = absl::GetFlag(FLAGS_checkpoint);
   config.offload_activations = absl::GetFlag(FLAGS_offload_activations);
@@ -249,6 +293,8 @@ TrainConfig ConfigFromFlags() {
   config.param_dtype = absl::GetFlag(FLAGS_param_dtype);
   config.deferred_init = absl::GetFlag(FLAGS_deferred_init);
   config.config = CallerPath(absl::GetFlag(FLAGS_config));
+  config.init_from = CallerPath(absl::GetFlag(FLAGS_init_from));
+  config.state_layout = absl::GetFlag(FLAGS_state);
   config.lr = absl::GetFlag(FLAGS_lr);
   config.seed = absl::GetFlag(FLAGS_seed);
   config.out = CallerPath(absl::GetFlag(FLAGS_out));
@@ -266,49 +312,12 @@ std::string FreeRunFolder() {
   }
 }
 
-// The newest good state of a run's folder, of the newest run below `root` when it has several.
-state::LoadedState LoadLatest(const std::string& root) {
-  if (!state::ListTrainingStates(root).empty()) return state::LoadLatestTrainingState(root);
-  std::vector<std::pair<std::filesystem::file_time_type, std::string>> runs;
-  std::error_code failure;
-  for (std::filesystem::directory_iterator it(root, failure), end; !failure && it != end;
-       it.increment(failure)) {
-    const std::vector<std::string> states = state::ListTrainingStates(it->path().string());
-    if (!states.empty()) {
-      runs.emplace_back(std::filesystem::last_write_time(states.back()), it->path().string());
-    }
-  }
-  if (runs.empty()) return state::LoadLatestTrainingState(root);
-  return state::LoadLatestTrainingState(std::max_element(runs.begin(), runs.end())->second);
-}
-
-state::LoadedState FindState(const std::string& resume, const std::string& out) {
-  state::LoadedState found;
-  if (resume == "latest") {
-    found = LoadLatest(out.empty() ? CallerPath(kDefaultRoot) : out);
-  } else {
-    const std::string path = CallerPath(resume);
-    if (!std::filesystem::exists(path)) {
-      throw NotFoundError(absl::StrCat("--resume=", resume, ": no such folder"));
-    }
-    if (!state::ListTrainingStates(path).empty()) {
-      found = state::LoadLatestTrainingState(path);
-    } else {
-      found.state = state::LoadTrainingState(path);
-      found.path = path;
-    }
-  }
-  for (const std::string& reason : found.skipped) {
-    std::fprintf(stderr, "train_gpt: skipped a newer state: %s\n", reason.c_str());
-  }
-  return found;
-}
-
 // What was saved, with the flags that the user gives now.
-TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& asked,
+TrainConfig MergeResumed(const FoundState& found, const TrainConfig& asked,
                          const std::vector<std::string>& given) {
-  TrainConfig config = TrainConfig::FromState(found.state);
-  CheckResumable(config, asked, given);
+  const TrainConfig saved = TrainConfig::FromState(found.state);
+  TrainConfig config = saved;
+  CheckResumable(saved, asked, given);
   const auto take = [&](const char* flag, auto TrainConfig::*field) {
     if (Given(given, flag)) config.*field = asked.*field;
   };
@@ -316,9 +325,14 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   take("extensions", &TrainConfig::extensions);
   take("strategy", &TrainConfig::strategy);
   take("ranks", &TrainConfig::ranks);
-  const bool one_process = config.strategy == "single" || config.strategy == "dp";
+  const bool one_process = RunsInOneProcess(config.strategy);
   if (Given(given, "strategy") && !Given(given, "ranks") && one_process) config.ranks = 1;
   if (Given(given, "strategy") || Given(given, "devices")) config.devices = asked.devices;
+  if (Given(given, "strategy") || Given(given, "stages")) config.stages = asked.stages;
+  if (Given(given, "strategy") || Given(given, "schedule")) {
+    config.schedule = asked.schedule;
+    config.stages_per_rank = asked.stages_per_rank;
+  }
   take("threads_per_rank", &TrainConfig::threads_per_rank);
   take("amp", &TrainConfig::amp);
   take("checkpoint", &TrainConfig::checkpoint);
@@ -343,6 +357,8 @@ TrainConfig MergeResumed(const state::LoadedState& found, const TrainConfig& ask
   take_sharding("param_dtype", &TrainConfig::param_dtype);
   take_sharding("deferred_init", &TrainConfig::deferred_init);
   take_sharding("config", &TrainConfig::config);
+  if (config.config != saved.config || Given(given, "config")) config.config_text.clear();
+  take_sharding("state", &TrainConfig::state_layout);
   take("steps", &TrainConfig::steps);
   take("save_every", &TrainConfig::save_every);
   take("keep", &TrainConfig::keep);
@@ -364,6 +380,16 @@ bool StartsAnew(const std::string& resume, const std::string& out) {
   return state::ListTrainingStates(out).empty();
 }
 
+FoundState Find(const std::string& resume, const std::string& out) {
+  const bool by_name = resume == "latest" || resume == "auto";
+  FoundState found = FindState(by_name ? "latest" : CallerPath(resume),
+                               out.empty() ? CallerPath(kDefaultRoot) : out);
+  for (const std::string& reason : found.skipped) {
+    std::fprintf(stderr, "train_gpt: skipped a newer state: %s\n", reason.c_str());
+  }
+  return found;
+}
+
 // `launched`: the ranks that a launcher has started, or 0.
 TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   TrainConfig config = ConfigFromFlags();
@@ -372,9 +398,11 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
                                             launched, " ranks: leave the flag out"));
   }
   const std::string resume = absl::GetFlag(FLAGS_resume);
+  std::optional<TrainConfig> in_parts;  // what a state in parts was saved with
   if (!StartsAnew(resume, config.out)) {
-    config =
-        MergeResumed(FindState(resume == "auto" ? "latest" : resume, config.out), config, given);
+    const FoundState found = Find(resume, config.out);
+    if (found.sharded) in_parts = TrainConfig::FromState(found.state);
+    config = MergeResumed(found, config, given);
   } else if (config.out.empty()) {
     config.out = FreeRunFolder();
   } else if (!state::ListTrainingStates(config.out).empty()) {
@@ -387,7 +415,13 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
     throw InvalidArgumentError(
         absl::StrCat("--config=", config.config, ": says the strategy; leave --strategy out"));
   }
+  // Read once: the ranks, and whoever resumes, have the text.
+  if (!config.config.empty() && config.config_text.empty()) {
+    config.config_text = state::ReadFile(config.config, kMaximumConfigBytes);
+  }
+  if (config.resume.empty() && !config.init_from.empty()) ResolveInitialModel(config, given);
   config.Resolve();
+  if (in_parts) CheckSameSharding(*in_parts, config, config.resume);
   if (!config.config.empty()) {
     for (const std::string& key : config.EngineConfig().ignored) {
       std::fprintf(stderr, "train_gpt: --config: %s has no effect here\n", key.c_str());

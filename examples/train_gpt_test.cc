@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the program as a user does: flags in, exit status, lines and files out.
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -13,162 +10,20 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "lockstep/examples/train_gpt_testing.h"
 
+namespace lockstep::examples {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr char kProgram[] = "examples/train_gpt";
-constexpr char kMarker[] = "TRAIN_GPT_TEST_FOLDER";
-constexpr absl::Duration kPatience = absl::Seconds(90);
-
-std::string NewFolder() {
-  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/gptXXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
-
-// A started program with its output in files.
-class Process {
- public:
-  Process(const std::vector<std::string>& arguments, const std::string& folder)
-      : out_(NewFolder() + "/out"), err_(out_ + ".err") {
-    const std::string program = fs::absolute(kProgram).string();
-    pid_ = fork();
-    if (pid_ != 0) return;
-    setpgid(0, 0);
-    if (chdir(folder.c_str()) != 0) _exit(126);
-    // As if started by hand, not by `bazel run`.
-    unsetenv("BUILD_WORKING_DIRECTORY");
-    unsetenv("BUILD_WORKSPACE_DIRECTORY");
-    setenv(kMarker, folder.c_str(), 1);
-    dup2(open(out_.c_str(), O_CREAT | O_WRONLY, 0644), STDOUT_FILENO);
-    dup2(open(err_.c_str(), O_CREAT | O_WRONLY, 0644), STDERR_FILENO);
-    std::vector<char*> argv = {const_cast<char*>(program.c_str())};
-    for (const std::string& argument : arguments)
-      argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(program.c_str(), argv.data());
-    _exit(127);
-  }
-
-  ~Process() {
-    if (!ended_) {
-      kill(-pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-  }
-
-  // The exit status, or 1000 + the signal; -1 when it does not end in time.
-  int Wait() {
-    const absl::Time limit = absl::Now() + kPatience;
-    int status = 0;
-    while (waitpid(pid_, &status, WNOHANG) == 0) {
-      if (absl::Now() > limit) return -1;
-      Pause();
-    }
-    ended_ = true;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-
-  // Whether the output comes to have `text` in time.
-  bool WaitForOutput(const std::string& text) {
-    const absl::Time limit = absl::Now() + kPatience;
-    while (out().find(text) == std::string::npos) {
-      if (absl::Now() > limit) return false;
-      Pause();
-    }
-    return true;
-  }
-
-  void Signal(int number) { kill(pid_, number); }
-  pid_t pid() const { return pid_; }
-  std::string out() const { return ReadAll(out_); }
-  std::string err() const { return ReadAll(err_); }
-
- private:
-  // Between looks at what the other process has done by now.
-  static void Pause() {
-    const timespec moment = {0, 5'000'000};
-    nanosleep(&moment, nullptr);
-  }
-
-  std::string out_;
-  std::string err_;
-  pid_t pid_ = -1;
-  bool ended_ = false;
-};
-
-// Text with a structure that a small model learns in a few steps.
-std::string WriteText(const std::string& folder, int64_t bytes = 400000) {
-  std::string text;
-  for (int64_t i = 0; static_cast<int64_t>(text.size()) < bytes; ++i) {
-    absl::StrAppend(&text, "line ", i % 97, " of the text\n");
-  }
-  std::ofstream(folder + "/text.txt") << text;
-  return folder + "/text.txt";
-}
-
-// Flags of a training that takes a second.
-std::vector<std::string> Tiny(const std::vector<std::string>& more) {
-  std::vector<std::string> flags = {"--layers=1", "--heads=2", "--width=16", "--block=16",
-                                    "--batch=6"};
-  flags.insert(flags.end(), more.begin(), more.end());
-  return flags;
-}
-
-std::vector<std::string> LinesWith(const std::string& text, const std::string& prefix) {
-  std::vector<std::string> lines;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::ConsumePrefix(&line, prefix)) lines.emplace_back(line);
-  }
-  return lines;
-}
-
-std::map<std::string, std::string> Summary(const std::string& out) {
-  std::vector<std::string> lines = absl::StrSplit(out, '\n', absl::SkipEmpty());
-  std::map<std::string, std::string> fields;
-  if (lines.empty()) return fields;
-  absl::string_view last = lines.back();
-  EXPECT_TRUE(absl::ConsumePrefix(&last, "summary: ")) << last;
-  for (absl::string_view field : absl::StrSplit(last, ' ')) {
-    const std::pair<std::string, std::string> pair = absl::StrSplit(field, absl::MaxSplits('=', 1));
-    fields.insert(pair);
-  }
-  return fields;
-}
-
-// Processes started for `folder`, ranks included, that are still there: they inherit a variable.
-int RunningCopies(const std::string& folder) {
-  int count = 0;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    // That of a zombie, which runs no more, is empty.
-    const std::string environment = ReadAll("/proc/" + name + "/environ");
-    count += environment.find(absl::StrCat(kMarker, "=", folder)) != std::string::npos;
-  }
-  return count;
-}
 
 TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
   Process process({"--help"}, NewFolder());
@@ -178,6 +33,9 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--strategy",
                            "--ranks",
                            "--devices",
+                           "--stages",
+                           "--stages_per_rank",
+                           "--schedule",
                            "--model",
                            "--layers",
                            "--steps",
@@ -202,7 +60,9 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--gradient_as_bucket_view",
                            "--comm_hook",
                            "--local_sgd_period",
-                           "--staleness"}) {
+                           "--staleness",
+                           "--init_from",
+                           "--state"}) {
     EXPECT_NE(process.out().find(flag), std::string::npos) << flag;
   }
 }
@@ -252,6 +112,11 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--strategy=dp", "--devices=9"},
       {"--data=text.txt", "--strategy=dp", "--offload_activations"},
       {"--data=text.txt", "--strategy=ddp", "--devices=2"},
+      {"--data=text.txt", "--strategy=model_parallel", "--stages=5"},
+      {"--data=text.txt", "--strategy=model_parallel", "--stages=9", "--layers=12"},
+      {"--data=text.txt", "--strategy=model_parallel", "--ranks=2"},
+      {"--data=text.txt", "--strategy=fsdp", "--stages=2"},
+      {"--data=text.txt", "--strategy=single", "--stages=2"},
       {"--data=text.txt", "--strategy=zero1", "--local_sgd_period=2"},
       {"--data=text.txt", "--strategy=zero1", "--comm_hook=noop"},
       {"--data=text.txt", "--strategy=ddp", "--cpu_offload"},
@@ -263,11 +128,17 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--strategy=no_shard", "--cpu_offload"},
       {"--data=text.txt", "--strategy=config"},
       {"--data=text.txt", "--config=nowhere.json"},
+      {"--data=text.txt", "--init_from=nowhere"},
+      {"--data=text.txt", "--init_from=text.txt"},
+      {"--data=text.txt", "--init_from=foreign/step-00000003"},
+      {"--data=text.txt", "--state=parts"},
+      {"--data=text.txt", "--state=sharded"},
+      {"--data=text.txt", "--strategy=no_shard", "--state=sharded"},
       {"--data=text.txt", "--model=large"},
       {"--data=text.txt", "--heads=3"},
       {"--data=text.txt", "--steps=0"},
       {"--data=text.txt", "--batch=0"},
-      {"--data=text.txt", "--micro_batches=0"},
+      {"--data=text.txt", "--micro_batches=-1"},
       {"--data=text.txt", "--micro_batches=4"},
       {"--data=text.txt", "--accumulate=0"},
       {"--data=text.txt", "--bucket_cap_mb=0"},
@@ -635,8 +506,15 @@ TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
     EXPECT_NEAR(losses[stage], losses[0], 2e-4) << stage;
   }
   EXPECT_LT(losses[0], std::log(256.0));
-  Process resumed({"--resume=stage3/step-00000004", "--steps=6", "--out=more"}, folder);
+  // The state has the settings, whatever has become of the file; in parts too.
+  fs::rename(folder + "/ds_config.json", folder + "/moved.json");
+  Process resumed({"--resume=stage3/step-00000004", "--steps=6", "--out=more", "--state=sharded"},
+                  folder);
   EXPECT_EQ(resumed.Wait(), 0) << resumed.err();
+  EXPECT_NE(resumed.out().find("ZeRO stage 3"), std::string::npos);
+  Process again({"--resume=more/step-00000006", "--steps=8"}, folder);
+  EXPECT_EQ(again.Wait(), 0) << again.err();
+  fs::rename(folder + "/moved.json", folder + "/ds_config.json");
   Process both(Tiny({"--data=text.txt", "--config=ds_config.json", "--strategy=ddp"}), folder);
   EXPECT_EQ(both.Wait(), 1);
   EXPECT_NE(both.err().find("leave --strategy out"), std::string::npos) << both.err();
@@ -731,4 +609,82 @@ TEST(TrainGptTest, OneProcessWithSeveralDevicesTrainsAndResumes) {
   EXPECT_NEAR(losses[2], losses[5], 1e-3);
 }
 
+// The bytes that the table gives for a rank and device, by its columns.
+std::map<std::string, double> MemoryRow(const std::string& out, const std::string& row) {
+  std::map<std::string, double> cells;
+  const std::vector<std::string> header = LinesWith(out, "peak MB"), line = LinesWith(out, row);
+  EXPECT_EQ(header.size(), 1u) << out;
+  EXPECT_EQ(line.size(), 1u) << row << "\n" << out;
+  if (header.empty() || line.empty()) return cells;
+  const std::vector<std::string> names = absl::StrSplit(header[0], ' ', absl::SkipEmpty());
+  const std::vector<std::string> values = absl::StrSplit(line[0], ' ', absl::SkipEmpty());
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(absl::SimpleAtod(values[i], &cells[names[i]])) << values[i];
+  }
+  return cells;
+}
+
+TEST(TrainGptTest, BlocksOverDevicesTrainBitForBitAndResumeElsewhere) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> arguments) {
+    const bool resumes = absl::StartsWith(arguments[0], "--resume");
+    arguments.push_back("--data=text.txt");
+    if (!resumes) {
+      arguments.insert(arguments.end(), {"--steps=6", "--save_every=3", "--layers=5", "--heads=2",
+                                         "--width=64", "--block=16", "--batch=6"});
+    }
+    arguments.push_back("--threads_per_rank=1");
+    Process process(arguments, folder);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    return process.out();
+  };
+  const auto same = [&](const std::string& a, const std::string& b) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_TRUE(ReadAll(absl::StrCat(folder, "/", a, "/step-00000006/", file)) ==
+                  ReadAll(absl::StrCat(folder, "/", b, "/step-00000006/", file)))
+          << a << " and " << b << ": " << file;
+    }
+  };
+  train({"--strategy=single", "--out=single"});
+  const std::string out = train({"--strategy=model_parallel", "--stages=3", "--out=parts"});
+  same("single", "parts");
+  EXPECT_NE(out.find("parts on cpu:0: transformer.wte, transformer.wpe, transformer.h.0, "
+                     "transformer.h.1; cpu:1: transformer.h.2, transformer.h.3; cpu:2: "
+                     "transformer.h.4, transformer.ln_f, lm_head"),
+            std::string::npos)
+      << out;
+  // Of its own layers only: 12 * 64^2 numbers and 13 * 64 more a block, in float32.
+  const double block = (12 * 64 * 64 + 13 * 64) * 4 / 1e6;
+  const double embeddings = (256 + 16) * 64 * 4 / 1e6, norm = 2 * 64 * 4 / 1e6;
+  const double own[] = {2 * block + embeddings, 2 * block, block + norm};
+  for (int device = 0; device < 3; ++device) {
+    std::map<std::string, double> row = MemoryRow(out, absl::StrCat("  0 cpu:", device));
+    EXPECT_NEAR(row["parameter"] / own[device], 1, 0.03) << device;
+    EXPECT_NEAR(row["gradient"] / own[device], 1, 0.03) << device;
+    EXPECT_NEAR(row["optimizer"] / own[device], 2, 0.06) << device;
+  }
+  // The rest of each run in new processes, by the other strategy.
+  train({"--resume=parts/step-00000003", "--strategy=single", "--out=back"});
+  same("single", "back");
+  train({"--resume=single/step-00000003", "--strategy=model_parallel", "--stages=2", "--out=on"});
+  same("single", "on");
+  train({"--resume=parts/step-00000003", "--out=again"});
+  same("single", "again");
+  const std::vector<std::string> harder = {"--amp=bf16", "--checkpoint=block", "--accumulate=2"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), harder.begin(), harder.end());
+    return train(arguments);
+  };
+  with({"--strategy=single", "--out=harder"});
+  with({"--strategy=model_parallel", "--stages=2", "--out=harder_parts"});
+  same("harder", "harder_parts");
+  // Under DistributedDataParallel.
+  train({"--strategy=ddp", "--ranks=2", "--out=ddp"});
+  const std::string ranks = train({"--strategy=ddp", "--ranks=2", "--stages=2", "--out=ddp_parts"});
+  same("ddp", "ddp_parts");
+  EXPECT_GT(MemoryRow(ranks, "  1 cpu:1")["parameter"], 0);
+}
+
 }  // namespace
+}  // namespace lockstep::examples

@@ -29,9 +29,12 @@
 #include "lockstep/data/byte_text.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler.h"
+#include "lockstep/examples/find_state.h"
+#include "lockstep/examples/initial_model.h"
 #include "lockstep/examples/memory_table.h"
 #include "lockstep/examples/progress.h"
 #include "lockstep/examples/resume_command.h"
+#include "lockstep/examples/run_state.h"
 #include "lockstep/examples/stop_signal.h"
 #include "lockstep/examples/training_strategy.h"
 #include "lockstep/models/gpt2.h"
@@ -41,7 +44,6 @@
 #include "lockstep/nn/optim/schedules/cosine.h"
 #include "lockstep/profile/machine_limits.h"
 #include "lockstep/profile/profiler.h"
-#include "lockstep/state/group_state.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
@@ -75,10 +77,11 @@ class RecentSpeed {
   double communication_ = 0;
 };
 
-// Weight decay is for matrices. Called before the model is sharded: its shapes count.
+// Weight decay is for matrices. Called before the model is sharded: its shapes count. A tied head
+// is among them: stages of a pipeline have it apart.
 std::set<std::string> NamesOfMatrices(const models::Gpt2& model) {
   std::set<std::string> names;
-  for (const auto& [name, parameter] : model.NamedParameters()) {
+  for (const auto& [name, parameter] : model.StateTensors()) {
     if (parameter.rank() >= 2) names.insert(name);
   }
   return names;
@@ -135,18 +138,16 @@ class Trainer {
         validation_(std::make_shared<data::ByteTextDataset>(text_, config.block,
                                                             data::TextPart::kValidation)),
         loader_(train_, Sampler(train_->size(), data::Remainder::kDrop, /*shuffle=*/true),
-                {.batch_size = config.batch / config.ranks / config.micro_batches,
-                 .drop_last = true,
-                 .threads = 1}),
+                {.batch_size = config.RowsPerPass(), .drop_last = true, .threads = 1}),
         autocast_(amp::ParseAutocast(config.amp)) {
     if (loader_.BatchesPerEpoch() == 0) {
       throw InvalidArgumentError(absl::StrCat("--data=", config.data, ": has ", train_->size(),
                                               " training rows, fewer than --batch=", config.batch));
     }
-    ManualSeed(static_cast<uint64_t>(config.seed), world_->rank());
+    ManualSeed(static_cast<uint64_t>(config.seed), DataRank());
     {
       std::optional<nn::DeferredInitScope> deferred;
-      if (config.deferred_init) deferred.emplace();
+      if (config.deferred_init || config.RankPerStage()) deferred.emplace();
       model_ = std::make_shared<models::Gpt2>(config.ModelConfig());
     }
     ApplyCheckpointing();  // before strategies, which would take its trial passes for steps
@@ -162,12 +163,19 @@ class Trainer {
       MakeTraining(matrices);
     }
     if (!config.resume.empty()) {
-      Restore(state::LoadTrainingState(config.resume, world_->rank()));
+      Restore(LoadRunState(config.resume, *strategy_, *optimizer_, *world_, begins_anew_));
+    } else if (!config.init_from.empty()) {
+      strategy_->LoadModel(*OpenInitialModel(config.init_from));
     }
   }
 
   void Run() {
     PrintPlan();
+    // A state in parts, resumed to be made whole: whatever comes next, it is.
+    if (!config_.resume.empty() && config_.state_layout == "full" &&
+        IsShardedState(config_.resume)) {
+      Save();
+    }
     Progress progress(step_, config_.steps);
     bool stopped = false;
     double validation_loss = step_ >= config_.steps ? Validate() : 0;
@@ -209,11 +217,16 @@ class Trainer {
   std::shared_ptr<data::DistributedSampler> Sampler(int64_t rows, data::Remainder remainder,
                                                     bool shuffle) const {
     return std::make_shared<data::DistributedSampler>(
-        rows, data::SamplerOptions{.rank = world_->rank(),
-                                   .world_size = world_->size(),
+        rows, data::SamplerOptions{.rank = DataRank(),
+                                   .world_size = static_cast<int>(config_.DataRanks()),
                                    .shuffle = shuffle,
                                    .seed = static_cast<uint64_t>(config_.seed),
                                    .remainder = remainder});
+  }
+
+  // Which part of the rows this rank has: those of one pipeline are neighbours.
+  int DataRank() const {
+    return world_->rank() / (world_->size() / static_cast<int>(config_.DataRanks()));
   }
 
   NamedTensors NextBatch() {
@@ -223,8 +236,8 @@ class Trainer {
   }
 
   void MakeTraining(const std::set<std::string>& matrices) {
-    own_optimizer_ =
-        strategy_->MakeOptimizer(Groups(model_->NamedParameters(), matrices, config_.lr));
+    own_optimizer_ = strategy_->MakeOptimizer(
+        Groups(strategy_->module().NamedParameters(), matrices, config_.lr));
     optimizer_ = own_optimizer_.get();
     own_schedule_ = std::make_unique<optim::Schedule>(
         optimizer_, optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config_.steps),
@@ -241,7 +254,7 @@ class Trainer {
 
   amp::TrainingStepOptions StepOptions() {
     amp::TrainingStepOptions options{.optimizers = {{optimizer_, schedule_}},
-                                     .module = model_.get(),
+                                     .module = &strategy_->module(),
                                      .autocast = autocast_,
                                      .scaler = scaler_,
                                      .clip_norm = kClipNorm,
@@ -253,7 +266,7 @@ class Trainer {
   }
 
   void ApplyCheckpointing() {
-    const int64_t rows = config_.batch / config_.ranks / config_.micro_batches;
+    const int64_t rows = config_.batch / config_.DataRanks() / config_.micro_batches;
     const int64_t on_a_device = (rows + config_.devices - 1) / config_.devices;
     const Tensor ids = Zeros({on_a_device, config_.block}, {.dtype = DType::kInt64});
     checkpointing_ =
@@ -293,6 +306,12 @@ class Trainer {
         if (config_.offload_activations) offload.emplace();
         return strategy_->Loss(batch);
       };
+      if (strategy_->runs_backward()) {
+        const auto pass = [&](int64_t i, const amp::TrainingStep::ScaleLoss& scale) {
+          return strategy_->ForwardBackward(batches[static_cast<size_t>(i)], scale);
+        };
+        return training_->RunPasses(pass, config_.PassesPerStep());
+      }
       engine::Engine* const engine = strategy_->engine();
       return engine != nullptr ? engine->Step(loss) : training_->Run(loss);
     } catch (const Error& error) {
@@ -325,13 +344,13 @@ class Trainer {
     std::optional<amp::Autocast> autocast;
     if (autocast_) autocast.emplace(*autocast_);
     const int64_t rows = std::min(kValidationRows, validation_->size());
-    const int64_t batch_rows = config_.batch / config_.ranks / config_.micro_batches;
+    const int64_t batch_rows = config_.RowsPerPass();
     data::DataLoader loader(validation_, Sampler(rows, data::Remainder::kExact, /*shuffle=*/false),
                             {.batch_size = batch_rows, .threads = 0});
-    model_->Eval();
+    strategy_->module().Eval();
     double sum = 0;
     NamedTensors last;
-    const int64_t most = (rows + config_.ranks - 1) / config_.ranks;
+    const int64_t most = (rows + config_.DataRanks() - 1) / config_.DataRanks();
     int64_t passes = strategy_->collective_forward() ? (most + batch_rows - 1) / batch_rows : 0;
     while (std::optional<NamedTensors> batch = loader.Next()) {
       const double count = static_cast<double>(batch->At("ids").size(0));
@@ -341,10 +360,13 @@ class Trainer {
     }
     // Ranks with fewer rows go along.
     for (; passes > 0; --passes) strategy_->Loss(last.empty() ? AnyBatch() : last);
-    model_->Train();
+    strategy_->module().Train();
     Tensor total = FromVector<double>({sum}, {1});
     world_->AllReduce(total).Wait();
-    return total.Item<double>() / static_cast<double>(rows);
+    // All ranks of a pipeline have the loss of the same rows.
+    const double copies =
+        static_cast<double>(world_->size()) / static_cast<double>(config_.DataRanks());
+    return total.Item<double>() / copies / static_cast<double>(rows);
   }
 
   NamedTensors AnyBatch() const {
@@ -356,29 +378,37 @@ class Trainer {
     return static_cast<double>(config_.batch * config_.accumulate * config_.block);
   }
 
+  // Of the device that holds most.
+  int64_t PeakBytes() const {
+    int64_t most = 0;
+    for (const Device device : strategy_->devices()) {
+      most = std::max(most, GetMemoryStats(device).peak_bytes);
+    }
+    return most;
+  }
+
   StepReport Report(double loss) const {
     return {.step = step_,
             .loss = loss,
             .tokens_per_second = TokensPerStep() / recent_.SecondsPerStep(),
             .communication_share = recent_.CommunicationShare(),
-            .peak_bytes = GetMemoryStats(CurrentDevice()).peak_bytes};
+            .peak_bytes = PeakBytes()};
   }
 
   void Save() {
     strategy_->Average();
-    state_path_ =
-        state::SaveTrainingState(config_.out, Snapshot(), *world_, {.keep = config_.keep});
+    state_path_ = SaveRunState(config_, *strategy_, *optimizer_, Snapshot(), *world_);
   }
 
-  // Rank 0's is written, but for what is each rank's own.
+  // All but what strategy and optimizer have.
   state::TrainingState Snapshot() {
     state::TrainingState state;
     state.step = step_;
-    strategy_->Save(*optimizer_, state);
     state.Set("schedule.step", schedule_ != nullptr ? schedule_->step() : step_);
     if (scaler_ != nullptr) SaveScaler(scaler_->SaveState(), state);
     state.Set("data.epoch", loader_.position().epoch);
-    state.Set("data.batch", loader_.position().batch);
+    // In micro-batches, which every strategy has.
+    state.Set("data.batch", loader_.position().batch * config_.MicroBatchesPerPass());
     state.Set("data.fingerprint", static_cast<int64_t>(text_->Fingerprint()));
     state::SaveRandomState(ThreadGenerators(), state);
     config_.Save(state);
@@ -394,14 +424,14 @@ class Trainer {
                                               " was trained on; give that "
                                               "data, or start anew without --resume"));
     }
-    strategy_->Load(state, *optimizer_, begins_anew_);
     optim::OptimizerState schedule;
     schedule.numbers["step"] = state.Integer("schedule.step");
     if (schedule_ != nullptr) schedule_->LoadState(schedule);
     // The run may have been in another precision until now.
     const amp::GradScalerState scaler = LoadScaler(state);
     if (scaler_ != nullptr && !scaler.reals.empty()) scaler_->LoadState(scaler);
-    loader_.Seek({state.Integer("data.epoch"), state.Integer("data.batch")});
+    loader_.Seek(
+        {state.Integer("data.epoch"), state.Integer("data.batch") / config_.MicroBatchesPerPass()});
     ThreadGenerators() = state::LoadRandomState(state, world_->rank());
     step_ = state.step;
     state_path_ = config_.resume;
@@ -456,6 +486,9 @@ class Trainer {
           static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
           Precision().c_str());
     }
+    if (!config_.init_from.empty() && config_.resume.empty()) {
+      std::printf("beginning with: %s\n", config_.init_from.c_str());
+    }
     if (config_.checkpoint != "none") std::printf("memory: %s\n", checkpointing_.c_str());
     if (!config_.resume.empty()) {
       std::printf("resuming: %s, after step %lld\n", config_.resume.c_str(),
@@ -464,7 +497,8 @@ class Trainer {
         std::printf("resuming: without %s\n", what.c_str());
       }
     }
-    std::printf("states: %s\n", config_.out.c_str());
+    std::printf("states: %s%s\n", config_.out.c_str(),
+                config_.state_layout == "sharded" ? ", a part for each rank" : "");
     std::fflush(stdout);
   }
 
@@ -477,9 +511,9 @@ class Trainer {
     if (static_cast<int64_t>(ids.size()) > config_.block) ids.resize(1);
     std::string text = prompt;
     std::vector<int64_t> sample;
-    strategy_->Inside([&] {
-      sample = model_->Generate(ids, kSampleBytes,
-                                {.temperature = 0.7, .top_k = 40, .generator = &generator});
+    strategy_->Inside([&](models::Gpt2& model) {
+      sample = model.Generate(ids, kSampleBytes,
+                              {.temperature = 0.7, .top_k = 40, .generator = &generator});
     });
     for (const int64_t id : sample) {
       // Control bytes of an early model would garble the terminal.
@@ -490,11 +524,14 @@ class Trainer {
   }
 
   void Finish(int64_t steps_done, double communication_seconds, double validation_loss) {
-    Tensor peak = FromVector<int64_t>({GetMemoryStats(CurrentDevice()).peak_bytes}, {1});
+    Tensor peak = FromVector<int64_t>({PeakBytes()}, {1});
     world_->AllReduce(peak, {.op = comm::ReduceOp::kMax}).Wait();
+    // Before the sample, for which rank 0 may need a whole model.
+    if (strategy_->shards()) PrintMemory(*world_, strategy_->devices());
     if (first_ || strategy_->collective_forward()) PrintSample();
-    if (strategy_->shards()) PrintMemory(*world_);
+    const std::string picture = strategy_->Picture();
     if (!first_) return;
+    std::printf("%s", picture.c_str());
     std::printf("state: %s\n", state_path_.c_str());
     std::printf("resume: %s\n",
                 ResumeCommand(state_path_, step_ >= config_.steps ? 2 * config_.steps : 0).c_str());

@@ -9,16 +9,22 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/device_mesh.h"
+#include "lockstep/examples/gpt2_stages.h"
+#include "lockstep/examples/pipeline_strategy.h"
 #include "lockstep/strategies/data_parallel/data_parallel.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharded_files.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/local_sgd/local_sgd.h"
+#include "lockstep/strategies/model_parallel/model_parallel.h"
 #include "lockstep/strategies/strategy_state.h"
 #include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor_tree.h"
 
 namespace lockstep::examples {
@@ -51,13 +57,48 @@ class DataParallelStrategy final : public TrainingStrategy {
   strategies::DataParallel parallel_;
 };
 
+// ---- ModelParallel ----
+
+// The blocks of a model on --stages devices, cpu:0 and on; null: all of it on one.
+std::unique_ptr<strategies::ModelParallel> Spread(const TrainConfig& config,
+                                                  const std::shared_ptr<models::Gpt2>& model) {
+  if (config.stages == 1) return nullptr;
+  const std::vector<Device> devices = strategies::CpuDevices(static_cast<int>(config.stages));
+  auto parts = std::make_unique<strategies::ModelParallel>(model, PlaceGpt2(*model, devices));
+  // The first device held all of it until now.
+  for (const Device device : devices) ResetPeakBytes(device);
+  return parts;
+}
+
+std::string PlacementText(const strategies::ModelParallel* parts) {
+  return parts == nullptr ? "" : absl::StrCat(", parts on ", parts->ToString());
+}
+
+class ModelParallelStrategy final : public TrainingStrategy {
+ public:
+  ModelParallelStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model)
+      : TrainingStrategy(model), parts_(Spread(config, model)) {}
+
+  std::vector<Device> devices() const override {
+    return parts_ == nullptr ? TrainingStrategy::devices() : parts_->devices();
+  }
+  std::string Details() const override { return PlacementText(parts_.get()); }
+  bool shards() const override { return true; }
+
+ private:
+  const std::unique_ptr<strategies::ModelParallel> parts_;
+};
+
 // ---- DistributedDataParallel, with ZeroOptimizer or LocalSgd or neither ----
 
 class DdpStrategy final : public TrainingStrategy {
  public:
   DdpStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model,
               std::shared_ptr<comm::Communicator> world)
-      : TrainingStrategy(model), config_(config), ddp_(model, std::move(world), Options(config)) {
+      : TrainingStrategy(model),
+        config_(config),
+        parts_(Spread(config, model)),
+        ddp_(model, std::move(world), Options(config)) {
     if (config.local_sgd_period > 0) {
       local_sgd_.emplace(ddp_, strategies::LocalSgdOptions{.period = config.local_sgd_period});
     }
@@ -81,7 +122,11 @@ class DdpStrategy final : public TrainingStrategy {
     if (local_sgd_) local_sgd_->Average();
   }
   double exposed_seconds() override { return ddp_.statistics().exposed_seconds; }
-  bool shards() const override { return config_.strategy == "zero1"; }
+  std::vector<Device> devices() const override {
+    return parts_ == nullptr ? TrainingStrategy::devices() : parts_->devices();
+  }
+  std::string Details() const override { return PlacementText(parts_.get()); }
+  bool shards() const override { return config_.strategy == "zero1" || parts_ != nullptr; }
 
   void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
     const auto* const zero = dynamic_cast<const strategies::ZeroOptimizer*>(&optimizer);
@@ -136,6 +181,7 @@ class DdpStrategy final : public TrainingStrategy {
   }
 
   const TrainConfig config_;
+  const std::unique_ptr<strategies::ModelParallel> parts_;
   strategies::DistributedDataParallel ddp_;
   std::optional<strategies::LocalSgd> local_sgd_;
 };
@@ -155,9 +201,10 @@ class ExposedSeconds {
   double before_ = 0;
 };
 
-void CallInside(strategies::FullyShardedDataParallel& fsdp, const std::function<void()>& function) {
+void CallInside(strategies::FullyShardedDataParallel& fsdp, models::Gpt2& model,
+                const std::function<void(models::Gpt2&)>& function) {
   fsdp.CallMethod(*fsdp.module(), {}, [&](TensorSpan) -> TensorList {
-    function();
+    function(model);
     return {};
   });
 }
@@ -178,7 +225,9 @@ class FsdpStrategy final : public TrainingStrategy {
     fsdp_.emplace(model, mesh, options);
   }
 
-  void Inside(const std::function<void()>& function) override { CallInside(*fsdp_, function); }
+  void Inside(const std::function<void(models::Gpt2&)>& function) override {
+    CallInside(*fsdp_, model(), function);
+  }
   bool collective_forward() const override { return true; }
   std::function<std::shared_ptr<void>()> NoSync() override {
     return
@@ -192,18 +241,7 @@ class FsdpStrategy final : public TrainingStrategy {
   double exposed_seconds() override { return exposed_.Next(*fsdp_); }
   bool shards() const override { return true; }
 
-  void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
-    state.model = fsdp_->FullStateDict();
-    PutOptimizer(fsdp_->FullOptimizerState(optimizer), state);
-  }
-  void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
-            std::vector<std::string>& begins_anew) override {
-    if (!state.strategy.empty() || state.ranks > 0) {
-      begins_anew.push_back("what the strategy before kept for itself");
-    }
-    fsdp_->LoadFullStateDict(state.model);
-    fsdp_->LoadFullOptimizerState(optimizer, GetOptimizer(state));
-  }
+  strategies::FullyShardedDataParallel* fsdp() override { return &*fsdp_; }
 
   std::string Details() const override {
     std::string text = absl::StrCat(", ", fsdp_->unit_names().size(), " units");
@@ -258,14 +296,15 @@ class EngineStrategy final : public TrainingStrategy {
                 {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()}) {}
 
   engine::Engine* engine() override { return &engine_; }
+  strategies::FullyShardedDataParallel* fsdp() override { return engine_.fsdp(); }
   bool collective_forward() const override { return engine_.config().zero.stage >= 2; }
   double exposed_seconds() override {
     if (engine_.fsdp() != nullptr) return exposed_.Next(*engine_.fsdp());
     return engine_.ddp()->statistics().exposed_seconds;
   }
-  void Inside(const std::function<void()>& function) override {
-    if (engine_.fsdp() == nullptr) return function();
-    CallInside(*engine_.fsdp(), function);
+  void Inside(const std::function<void(models::Gpt2&)>& function) override {
+    if (engine_.fsdp() == nullptr) return function(model());
+    CallInside(*engine_.fsdp(), model(), function);
   }
   bool shards() const override { return engine_.config().zero.stage >= 1; }
   void Save(const optim::Optimizer& /*optimizer*/, state::TrainingState& state) override {
@@ -296,6 +335,19 @@ std::unique_ptr<optim::Optimizer> TrainingStrategy::MakeOptimizer(const AdamWGro
 
 Tensor TrainingStrategy::Loss(const NamedTensors& batch) {
   return model().Loss(batch.At("ids"), batch.At("targets"));
+}
+
+Tensor TrainingStrategy::ForwardBackward(const NamedTensors& /*batch*/,
+                                         const amp::TrainingStep::ScaleLoss& /*scale*/) {
+  throw InternalError("TrainingStrategy: this one does not run backward by itself");
+}
+
+void TrainingStrategy::LoadModel(const state::TensorSource& source) {
+  if (fsdp() != nullptr) {
+    strategies::LoadFullState(*fsdp(), source);
+  } else {
+    model().LoadStateDict(state::LoadAll(source));
+  }
 }
 
 void TrainingStrategy::Save(const optim::Optimizer& optimizer, state::TrainingState& state) {
@@ -340,6 +392,10 @@ std::unique_ptr<TrainingStrategy> MakeTrainingStrategy(const TrainConfig& config
   if (config.HasDdp()) return std::make_unique<DdpStrategy>(config, model, std::move(world));
   if (config.HasFsdp()) return std::make_unique<FsdpStrategy>(config, model, world);
   if (config.strategy == "dp") return std::make_unique<DataParallelStrategy>(config, model);
+  if (config.strategy == "model_parallel") {
+    return std::make_unique<ModelParallelStrategy>(config, model);
+  }
+  if (config.strategy == "pipeline") return MakePipelineStrategy(config, model, world);
   return std::make_unique<TrainingStrategy>(std::move(model));
 }
 

@@ -12,15 +12,21 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/amp/training/training_step.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/examples/train_config.h"
 #include "lockstep/models/gpt2.h"
+#include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/state/tensor_source.h"
 #include "lockstep/state/training_state.h"
 #include "lockstep/strategies/engine/engine.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/tensor.h"
+#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
 
@@ -34,6 +40,8 @@ class TrainingStrategy {
   TrainingStrategy(const TrainingStrategy&) = delete;
   TrainingStrategy& operator=(const TrainingStrategy&) = delete;
 
+  // The parameters that this rank trains, under the model's names.
+  virtual nn::Module& module() { return *model_; }
   virtual std::unique_ptr<optim::Optimizer> MakeOptimizer(const AdamWGroups& groups);
 
   // What steps by itself, with an optimizer, schedule and scaler of its own; null: nothing does.
@@ -41,8 +49,13 @@ class TrainingStrategy {
 
   // Mean over the rows of a batch.
   virtual Tensor Loss(const NamedTensors& batch);
-  // Runs `function`, which calls the model in another way than Loss().
-  virtual void Inside(const std::function<void()>& function) { function(); }
+  // Whether forward and backward of a batch are one call, ForwardBackward (an
+  // amp::TrainingStep::Pass), which cuts the batch into micro-batches by itself.
+  virtual bool runs_backward() const { return false; }
+  virtual Tensor ForwardBackward(const NamedTensors& batch,
+                                 const amp::TrainingStep::ScaleLoss& scale);
+  // Runs `function` on a model that can be called in another way than Loss(), at least on rank 0.
+  virtual void Inside(const std::function<void(models::Gpt2&)>& function) { function(*model_); }
   // Whether all ranks have to run the same forward passes, evaluation included.
   virtual bool collective_forward() const { return false; }
 
@@ -57,6 +70,14 @@ class TrainingStrategy {
   // Time of the last step that this rank waited for gradients and parameters.
   virtual double exposed_seconds() { return 0; }
 
+  // What keeps the parameters in parts; null: nothing does. States are written and read by parts
+  // then (run_state.h), and Save and Load are not called.
+  virtual strategies::FullyShardedDataParallel* fsdp() { return nullptr; }
+  // Gives the parameters the values of `source`, which has all of them by the model's names: read
+  // whole, or with fsdp() by parts. Throws InvalidArgument on every rank, with each name that is
+  // missing or unknown and each wrong shape.
+  virtual void LoadModel(const state::TensorSource& source);
+
   // Whole states, as one rank alone has them. Save is called by every rank and fills rank 0's
   // `state`, and what is each rank's own; Load gets the same state on every rank. Names of what the
   // new run cannot use, because it is set differently, are added to `begins_anew`.
@@ -64,15 +85,21 @@ class TrainingStrategy {
   virtual void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
                     std::vector<std::string>& begins_anew);
 
+  // Devices that hold parts of the model or its activations.
+  virtual std::vector<Device> devices() const { return {CurrentDevice()}; }
   // More of it for the plan: ", 5 units".
   virtual std::string Details() const { return ""; }
   // Whether to print who holds how many bytes.
   virtual bool shards() const { return false; }
+  // On rank 0, what to print of the last step; or "". Every rank calls it.
+  virtual std::string Picture() { return ""; }
+
+  // An optimizer's state as a part of a training state, and back.
+  static void PutOptimizer(const optim::OptimizerState& optimizer, state::TrainingState& state);
+  static optim::OptimizerState GetOptimizer(const state::TrainingState& state);
 
  protected:
   models::Gpt2& model() { return *model_; }
-  static void PutOptimizer(const optim::OptimizerState& optimizer, state::TrainingState& state);
-  static optim::OptimizerState GetOptimizer(const state::TrainingState& state);
 
  private:
   std::shared_ptr<models::Gpt2> model_;

@@ -130,8 +130,8 @@ Gpt2Transformer::Gpt2Transformer(const Gpt2Config& config)
   for (int64_t i = 0; i < config.layers; ++i) h_->Emplace(config);
 }
 
-Tensor Gpt2Transformer::Forward(const Tensor& ids) {
-  const int64_t block = wpe_->weight.size(0);
+Tensor EmbedTokens(nn::Embedding& wte, nn::Embedding& wpe, nn::Dropout& drop, const Tensor& ids) {
+  const int64_t block = wpe.weight.size(0);
   if (ids.rank() != 2 || ids.size(1) > block) {
     throw InvalidArgumentError(absl::StrCat("Gpt2: ids have shape ",
                                             lockstep::ToString(ids.shape()),
@@ -139,9 +139,13 @@ Tensor Gpt2Transformer::Forward(const Tensor& ids) {
   }
   // The first T rows of the table: the same as looking up 0 .. T - 1.
   const Tensor positions =
-      (*wpe_)(Arange(ids.size(1), TensorOptions{.dtype = DType::kInt64, .device = ids.device()}));
-  Tensor x = (*drop_)((*wte_)(ids) + positions);
-  for (const auto& block_module : *h_) x = (*block_module)(x);
+      wpe(Arange(ids.size(1), TensorOptions{.dtype = DType::kInt64, .device = ids.device()}));
+  return drop(wte(ids) + positions);
+}
+
+Tensor Gpt2Transformer::Forward(const Tensor& ids) {
+  Tensor x = EmbedTokens(*wte_, *wpe_, *drop_, ids);
+  for (const auto& block : *h_) x = (*block)(x);
   return (*ln_f_)(x);
 }
 
@@ -166,7 +170,9 @@ Tensor Gpt2::Loss(const Tensor& ids, const Tensor& targets) {
                                             lockstep::ToString(targets.shape())));
   }
   const Tensor logits = (*this)(ids);
-  return CrossEntropy(Reshape(logits, {-1, config_.vocabulary}), Reshape(targets, {-1}));
+  // The head may be on another device than the embedding.
+  return CrossEntropy(Reshape(logits, {-1, config_.vocabulary}),
+                      Reshape(lockstep::To(targets, logits.device()), {-1}));
 }
 
 }  // namespace lockstep::models

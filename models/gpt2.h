@@ -81,6 +81,10 @@ class Gpt2Block : public nn::UnaryModule {
   std::shared_ptr<Gpt2Mlp> mlp_;
 };
 
+// Tokens and positions together, dropped out: int64 ids [B, T], T at most the positions of `wpe` ->
+// [B, T, width]. Throws InvalidArgument for ids of another shape.
+Tensor EmbedTokens(nn::Embedding& wte, nn::Embedding& wpe, nn::Dropout& drop, const Tensor& ids);
+
 // Everything below the head: int64 ids [B, T] -> [B, T, width].
 class Gpt2Transformer : public nn::UnaryModule {
  public:
@@ -89,7 +93,10 @@ class Gpt2Transformer : public nn::UnaryModule {
   std::string Description() const override { return "Gpt2Transformer"; }
 
   const std::shared_ptr<nn::Embedding>& wte() const { return wte_; }
+  const std::shared_ptr<nn::Embedding>& wpe() const { return wpe_; }
+  const std::shared_ptr<nn::Dropout>& drop() const { return drop_; }
   const nn::ModuleList<Gpt2Block>& h() const { return *h_; }
+  const std::shared_ptr<nn::LayerNorm>& ln_f() const { return ln_f_; }
 
  private:
   std::shared_ptr<nn::Embedding> wte_, wpe_;
@@ -112,7 +119,8 @@ class Gpt2 : public nn::UnaryModule {
   // int64 or int32 ids [B, T], T <= block -> logits [B, T, vocabulary]. Throws InvalidArgument for
   // another shape, OutOfRange for an id outside the vocabulary.
   Tensor Forward(const Tensor& ids) override;
-  // Mean cross entropy, in nats a token, of predicting `targets` (int64 [B, T]; -100 is left out).
+  // Mean cross entropy, in nats a token, of predicting `targets` (int64 [B, T]; -100 is left out),
+  // which are moved to the logits' device.
   Tensor Loss(const Tensor& ids, const Tensor& targets);
 
   // `count` tokens that continue `prompt`, without the prompt. Conditions on the last `block`
@@ -124,6 +132,7 @@ class Gpt2 : public nn::UnaryModule {
 
   const Gpt2Config& config() const { return config_; }
   const std::shared_ptr<Gpt2Transformer>& transformer() const { return transformer_; }
+  const std::shared_ptr<nn::Linear>& lm_head() const { return lm_head_; }
   std::string Description() const override { return "Gpt2"; }
 
  private:

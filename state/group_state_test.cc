@@ -135,7 +135,7 @@ TEST(GroupStateTest, AFailureOfOneRankIsOneOfAllAndLeavesNothing) {
     error = ErrorOf([&] { SaveTrainingState(root + "/run", state, world); });
     EXPECT_EQ(error.code(),
               rank == 1 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kAborted);
-    EXPECT_THAT(error.message(), HasSubstr(rank == 0 ? "rank 1 could not save: " : "__metadata__"));
+    EXPECT_THAT(error.message(), HasSubstr(rank == 0 ? "rank 1 failed: " : "__metadata__"));
     // And the group goes on.
     SaveTrainingState(root + "/good", StateOf(1, rank), world);
   });

@@ -23,17 +23,10 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/state/safetensors_header.h"
-#include "lockstep/tensor/dtype.h"
-#include "lockstep/tensor/shape.h"
+#include "lockstep/state/tensor_description.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::state {
-
-struct TensorDescription {
-  std::string name;
-  DType dtype = DType::kFloat32;
-  Shape shape;
-};
 
 // Not thread-safe. All throw FailedPrecondition when the system cannot write, with the path and its
 // reason. Until Finish() has returned, `path` stays as it was; without it nothing is left.

@@ -191,6 +191,16 @@ ShardedManifest ReadShardedManifest(const std::string& path) {
   }
 }
 
+ShardedManifest VerifyShardedState(const std::string& path) {
+  ShardedManifest manifest = ReadShardedManifest(path);
+  CheckFiles(path, manifest);
+  for (int rank = 0; rank < manifest.world_size(); ++rank) {
+    VerifyFile(FilePath(path, rank), manifest.files[static_cast<size_t>(rank)].checksum,
+               kManifestFileName);
+  }
+  return manifest;
+}
+
 ShardedState LoadShardedState(const std::string& path, const ShardingRank& rank) {
   constexpr char kCall[] = "LoadShardedState";
   CheckRank(kCall, rank);

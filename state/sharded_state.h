@@ -84,6 +84,8 @@ LoadedShardedState LoadLatestShardedState(const std::string& root, const Shardin
 // The manifest of the state in the folder `path`, verified; for tools, and for who reads pieces of
 // other ranks with SafetensorsReader. Throws NotFound, DataLoss.
 ShardedManifest ReadShardedManifest(const std::string& path);
+// The same, with the file of every rank compared with its checksum.
+ShardedManifest VerifyShardedState(const std::string& path);
 
 }  // namespace lockstep::state
 

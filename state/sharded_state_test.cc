@@ -257,6 +257,17 @@ void Flip(const std::string& path, int64_t at) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+// By one reader, of all ranks' files.
+TEST(ShardedStateTest, AnyoneVerifiesAllOfIt) {
+  const std::string root = NewFolder();
+  SaveOn(3, root, {2});
+  const std::string path = root + "/step-00000002";
+  EXPECT_EQ(VerifyShardedState(path).step, 2);
+  Flip(path + "/rank-00002.safetensors", 300);
+  EXPECT_EQ(ReadShardedManifest(path).step, 2);
+  EXPECT_THAT(MessageOf([&] { VerifyShardedState(path); }), HasSubstr("rank-00002.safetensors"));
+}
+
 TEST(ShardedStateTest, DamageIsNoticedByAllRanks) {
   const auto of_rank_1 = [](const char* what) {
     return ElementsAre(

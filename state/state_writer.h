@@ -38,8 +38,9 @@ class StateWriter {
   static std::string WriteRankFile(const std::string& folder, int64_t rank,
                                    const NamedTensors& own);
 
-  // Writes everything else, gives the folder its name and removes the oldest states. The checksums
-  // are those of the ranks' files, one for each rank, or none. Returns the path.
+  // Writes everything else that is not in the folder yet (files of gathered tensors are), gives the
+  // folder its name and removes the oldest states. The checksums are those of the ranks' files, one
+  // for each rank, or none. Returns the path.
   std::string Publish(const std::vector<std::string>& rank_checksums);
 
  private:

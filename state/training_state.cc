@@ -108,7 +108,8 @@ std::string SaveTrainingState(const std::string& root, const TrainingState& stat
   return writer.Publish(checksums);
 }
 
-TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> rank) {
+TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> rank,
+                                const LoadStateOptions& options) {
   std::map<std::string, std::string> files;
   const std::string state_file = absl::StrCat(path, "/", kStateFile);
   const std::string text = ReadIndexFile(path, kStateFile, "training state", kMaximumJsonBytes);
@@ -126,8 +127,11 @@ TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> 
     VerifyFile(file, files[name], kStateFile);
     return file;
   };
-  state.model = SafetensorsFile::Open(verified(kModelFile)).LoadAll();
-  state.optimizer = SafetensorsFile::Open(verified(kOptimizerFile)).LoadAll();
+  const std::string model = verified(kModelFile), optimizer = verified(kOptimizerFile);
+  if (options.tensors) {
+    state.model = SafetensorsFile::Open(model).LoadAll();
+    state.optimizer = SafetensorsFile::Open(optimizer).LoadAll();
+  }
   if (files.contains(kStrategyFile)) {
     state.strategy = SafetensorsFile::Open(verified(kStrategyFile)).LoadAll();
   }
@@ -145,9 +149,11 @@ std::vector<std::string> ListTrainingStates(const std::string& root) {
   return ListStepFolders(root);
 }
 
-LoadedState LoadLatestTrainingState(const std::string& root) {
+LoadedState LoadLatestTrainingState(const std::string& root, const LoadStateOptions& options) {
   LoadedState loaded;
-  const auto load = [&](const std::string& path) { loaded.state = LoadTrainingState(path); };
+  const auto load = [&](const std::string& path) {
+    loaded.state = LoadTrainingState(path, {}, options);
+  };
   loaded.path = LoadNewest(root, "training state", load, loaded.skipped);
   return loaded;
 }

@@ -65,11 +65,17 @@ RandomStreams LoadRandomState(const TrainingState& state, int64_t data_parallel_
 std::string SaveTrainingState(const std::string& root, const TrainingState& state,
                               const SaveOptions& options = {});
 
+struct LoadStateOptions {
+  // False: `model` and `optimizer` stay empty (their files are verified): for those who read parts
+  // of them (SafetensorsSource), or only want the values.
+  bool tensors = true;
+};
 // Reads and verifies the state in the folder `path`. With a `rank`, `own` is what that rank saved
 // (nothing for ranks beyond `ranks`), and the other ranks' files are not looked at; without one
 // `own` is empty and all files are verified. Throws NotFound, or DataLoss naming the file: foreign,
 // damaged, truncated, or mixed from several steps.
-TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> rank = {});
+TrainingState LoadTrainingState(const std::string& path, std::optional<int64_t> rank = {},
+                                const LoadStateOptions& options = {});
 
 struct LoadedState {
   TrainingState state;
@@ -78,7 +84,7 @@ struct LoadedState {
 };
 // The newest state under `root` that is good, without anyone's `own`. Throws NotFound when there is
 // none, with the reasons.
-LoadedState LoadLatestTrainingState(const std::string& root);
+LoadedState LoadLatestTrainingState(const std::string& root, const LoadStateOptions& options = {});
 
 // Paths of the states under `root`, oldest first; empty when there is no such folder.
 std::vector<std::string> ListTrainingStates(const std::string& root);

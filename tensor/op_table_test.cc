@@ -6,14 +6,20 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/kernel.h"
 #include "lockstep/tensor/op.h"
 #include "lockstep/tensor/shape_rules.h"
+#include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
 namespace {
@@ -123,6 +129,26 @@ TEST_P(OpTableTest, RuleRefusesACallWithoutOperands) {
   const OpCall call{id(), {}, none, EmptyAttributes()};
   SpecList specs;
   EXPECT_THROW(info().shape_rule(call, specs), Error);
+}
+
+// Whatever the row, its attributes and which input it is: nothing computes over two devices.
+TEST_P(OpTableTest, RefusesOperandsOnTwoDevicesNamingBoth) {
+  const OpInfo& op = info();
+  const size_t count = op.has_lists ? 2 * op.inputs.size() : op.inputs.size();
+  const Scalars none;
+  for (size_t moved = 0; count > 1 && moved < count; ++moved) {
+    std::vector<Tensor> inputs;
+    for (size_t i = 0; i < count; ++i) inputs.push_back(Empty({2}, {.device = Cpu(i == moved)}));
+    for (const bool in_place : {false, true}) {
+      const Error error = ErrorOf([&] {
+        Dispatch({id(), inputs, none, EmptyAttributes(), in_place});
+      });
+      EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_EQ(error.message(),
+                absl::StrCat(op.name, ": operands on cpu:", moved == 0 ? 1 : 0,
+                             " and cpu:", moved == 0 ? 0 : 1, "; move one with To(x, device)"));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryRow, OpTableTest, testing::Range(0, kRows),

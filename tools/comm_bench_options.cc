@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -15,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/error.h"
+#include "lockstep/tools/size_text.h"
 
 namespace lockstep::comm_bench {
 namespace {
@@ -28,19 +28,12 @@ constexpr int64_t kMaxBytes = int64_t{8} << 30;
       absl::StrCat("--", flag, "=", value, ": ", allowed, " (see --help)"));
 }
 
-// "4096", "1KiB", "64MiB", "1GiB".
 int64_t ParseSize(absl::string_view text) {
-  constexpr std::pair<const char*, int> kUnits[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}};
-  absl::string_view number = text;
-  int shift = 0;
-  for (const auto& [unit, bits] : kUnits) {
-    if (absl::ConsumeSuffix(&number, unit)) shift = bits;
-  }
-  int64_t value = 0;
-  if (!absl::SimpleAtoi(number, &value) || value < 1 || value > (kMaxBytes >> shift)) {
+  const int64_t bytes = tools::ParseSize(text, kMaxBytes);
+  if (bytes == 0) {
     Refuse("sizes", text, "sizes are 1 to 8GiB: bytes, or a number of KiB, MiB or GiB");
   }
-  return value << shift;
+  return bytes;
 }
 
 std::vector<std::string> ParseOps(absl::string_view value) {

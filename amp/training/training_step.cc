@@ -95,6 +95,12 @@ struct TrainingStep::Window {
   }
 };
 
+// What is done for each micro-batch: one of the two.
+struct TrainingStep::Work {
+  const Forward* forward = nullptr;
+  const Pass* pass = nullptr;
+};
+
 TrainingStep::TrainingStep(TrainingStepOptions options) : options_(std::move(options)) {
   CheckOptimizers(options_.optimizers);
   CheckCount(options_.micro_batches);
@@ -120,7 +126,14 @@ StepReport TrainingStep::Run(Forward forward, int64_t micro_batches) {
   CheckCount(micro_batches);
   Window window;
   window.count = micro_batches;
-  return RunWindow(forward, window);
+  return RunWindow({.forward = &forward}, window);
+}
+
+StepReport TrainingStep::RunPasses(Pass pass, int64_t passes) {
+  Require(passes >= 1, "passes is ", passes, "; it is at least 1");
+  Window window;
+  window.count = passes;
+  return RunWindow({.pass = &pass}, window);
 }
 
 StepReport TrainingStep::RunWeighted(Forward forward, absl::Span<const double> weights) {
@@ -136,17 +149,17 @@ StepReport TrainingStep::RunWeighted(Forward forward, absl::Span<const double> w
   window.total_weight = SumOverRanks(window.total_weight, window.waited_seconds);
   Require(std::isfinite(window.total_weight), "the weights of all ranks add up to ",
           window.total_weight, "; give smaller ones, in the same proportions");
-  return RunWindow(forward, window);
+  return RunWindow({.forward = &forward}, window);
 }
 
-StepReport TrainingStep::RunWindow(Forward forward, Window& window) {
+StepReport TrainingStep::RunWindow(const Work& work, Window& window) {
   DropGradients();
   const AtExit drop([this] { DropGradients(); });
   window.ranks = options_.group == nullptr ? 1 : options_.group->size();
   StepReport report;
   report.scale = options_.scaler == nullptr ? 1 : options_.scaler->scale();
-  for (int64_t i = 0; i < window.count; ++i) RunMicroBatch(forward, window);
-  report.loss = AgreeOnLoss(forward, window);
+  for (int64_t i = 0; i < window.count; ++i) RunMicroBatch(work, window);
+  report.loss = AgreeOnLoss(work, window);
   report.communication_seconds = window.waited_seconds;
   {
     const SpanRange range("optimizer");
@@ -155,23 +168,27 @@ StepReport TrainingStep::RunWindow(Forward forward, Window& window) {
   return report;
 }
 
-void TrainingStep::RunMicroBatch(Forward forward, Window& window) {
+void TrainingStep::RunMicroBatch(const Work& work, Window& window) {
   const auto index = static_cast<int64_t>(window.losses.size());
   std::shared_ptr<void> no_sync;
   if (index + 1 < window.count && options_.no_sync != nullptr) no_sync = options_.no_sync();
   window.generators.push_back(ThreadGenerators());
+  const ScaleLoss scale = [this, share = window.Share(index)](const Tensor& loss) {
+    Tensor scaled = loss;
+    if (share != 1) {
+      scaled = Mul(IsReducedFloat(loss.dtype()) ? To(loss, DType::kFloat32) : loss, share);
+    }
+    return options_.scaler != nullptr ? options_.scaler->Scale(scaled) : scaled;
+  };
   Tensor loss;
   {
-    const SpanRange range("forward");
-    loss = RunForward(forward, index);
+    const SpanRange range(work.forward != nullptr ? "forward" : "pass");
+    loss = RunForward(work, index, scale);
   }
   window.losses.push_back(Detach(loss));
+  if (work.forward == nullptr) return;
   const SpanRange range("backward");
-  const double share = window.Share(index);
-  if (share != 1) {
-    loss = Mul(IsReducedFloat(loss.dtype()) ? To(loss, DType::kFloat32) : loss, share);
-  }
-  if (options_.scaler != nullptr) loss = options_.scaler->Scale(loss);
+  loss = scale(loss);
   // 0 times the gradient of a mean over nothing may be NaN.
   const bool may_spoil =
       window.Weight(index) == 0 && !std::isfinite(window.LossOf(index)) && GradientsAreFinite();
@@ -188,32 +205,32 @@ bool TrainingStep::GradientsAreFinite() const {
   return true;
 }
 
-Tensor TrainingStep::RunForward(Forward forward, int64_t index) const {
+Tensor TrainingStep::RunForward(const Work& work, int64_t index, const ScaleLoss& scale) const {
   std::optional<Autocast> autocast;
   if (options_.autocast.has_value()) autocast.emplace(*options_.autocast);
-  Tensor loss = forward(index);
+  Tensor loss = work.forward != nullptr ? (*work.forward)(index) : (*work.pass)(index, scale);
   Require(loss.defined() && loss.numel() == 1 && IsFloatingPoint(loss.dtype()), "micro-batch ",
           index, " returned ", loss.DebugString(),
           "; a loss is one floating-point element, such as a mean");
   return loss;
 }
 
-double TrainingStep::AgreeOnLoss(Forward forward, Window& window) const {
+double TrainingStep::AgreeOnLoss(const Work& work, Window& window) const {
   double loss = 0;
   for (int64_t i = 0; i < window.count; ++i) loss += window.LossShare(i);
   // A loss that is not finite makes the sum so on every rank.
   loss = SumOverRanks(loss, window.waited_seconds) / window.ranks;
-  if (!std::isfinite(loss)) ThrowNonFiniteLoss(forward, window, loss);
+  if (!std::isfinite(loss)) ThrowNonFiniteLoss(work, window, loss);
   return loss;
 }
 
-void TrainingStep::ThrowNonFiniteLoss(Forward forward, const Window& window, double loss) const {
+void TrainingStep::ThrowNonFiniteLoss(const Work& work, const Window& window, double loss) const {
   throw FailedPreconditionError(
-      absl::StrCat(kCall, ": the loss is ", loss, DescribeNonFiniteLoss(forward, window),
+      absl::StrCat(kCall, ": the loss is ", loss, DescribeNonFiniteLoss(work, window),
                    ". Nothing was changed. Look at what is named, or lower the learning rate"));
 }
 
-std::string TrainingStep::DescribeNonFiniteLoss(Forward forward, const Window& window) const {
+std::string TrainingStep::DescribeNonFiniteLoss(const Work& work, const Window& window) const {
   int64_t index = 0;
   while (index < window.count && std::isfinite(window.LossShare(index))) ++index;
   const bool here = index < window.count;
@@ -226,7 +243,8 @@ std::string TrainingStep::DescribeNonFiniteLoss(Forward forward, const Window& w
   ThreadGenerators() = window.generators[static_cast<size_t>(index)];
   try {
     const autograd::NoGradScope no_grad;
-    const auto found = FindNonFinite([&] { RunForward(forward, index); }, options_.module);
+    const auto found = FindNonFinite(
+        [&] { RunForward(work, index, [](const Tensor& loss) { return loss; }); }, options_.module);
     if (found.has_value()) return absl::StrCat(where, "; it begins with ", found->ToString());
     if (!here) return where;
     return absl::StrCat(where, "; the same forward pass once more was finite");

@@ -30,7 +30,8 @@
 //   6  update the scale; drop the gradients
 //
 // A step that is skipped leaves parameters, optimizer state, step counts and schedules as they
-// were, and says so. Profilers see the ranges "forward", "backward" and "optimizer".
+// were, and says so. Profilers see the ranges "forward", "backward" (of RunPasses: "pass") and
+// "optimizer".
 #ifndef LOCKSTEP_AMP_TRAINING_TRAINING_STEP_H_
 #define LOCKSTEP_AMP_TRAINING_TRAINING_STEP_H_
 
@@ -136,20 +137,31 @@ class TrainingStep {
   // that are negative or not finite (nor is their sum), or none.
   StepReport RunWeighted(Forward forward, absl::Span<const double> weights);
 
+  // What a Pass runs backward in place of a loss: its share of the step's mean, times the scale.
+  using ScaleLoss = std::function<Tensor(const Tensor& loss)>;
+  // Forward and backward of pass i in one call, as a pipeline does them. It runs backward, for each
+  // of the losses whose sum is its mean loss, `scale(loss)`, and returns the mean without history.
+  // `scale` may be called on several threads. Under NoGradScope a pass runs forward only.
+  using Pass = absl::FunctionRef<Tensor(int64_t index, const ScaleLoss& scale)>;
+
+  // Run for passes that run backward themselves: `passes` take the place of micro-batches.
+  StepReport RunPasses(Pass pass, int64_t passes);
+
   const TrainingStepOptions& options() const { return options_; }
 
  private:
   struct Window;
+  struct Work;
 
-  StepReport RunWindow(Forward forward, Window& window);
-  void RunMicroBatch(Forward forward, Window& window);
-  Tensor RunForward(Forward forward, int64_t index) const;
+  StepReport RunWindow(const Work& work, Window& window);
+  void RunMicroBatch(const Work& work, Window& window);
+  Tensor RunForward(const Work& work, int64_t index, const ScaleLoss& scale) const;
   // As far as they have come.
   bool GradientsAreFinite() const;
   // Throws when it is not finite.
-  double AgreeOnLoss(Forward forward, Window& window) const;
-  [[noreturn]] void ThrowNonFiniteLoss(Forward forward, const Window& window, double loss) const;
-  std::string DescribeNonFiniteLoss(Forward forward, const Window& window) const;
+  double AgreeOnLoss(const Work& work, Window& window) const;
+  [[noreturn]] void ThrowNonFiniteLoss(const Work& work, const Window& window, double loss) const;
+  std::string DescribeNonFiniteLoss(const Work& work, const Window& window) const;
   void StepOptimizers(StepReport& report) const;
   // Whether each optimizer's gradients are finite, on all ranks.
   std::vector<bool> UnscaleGradients(StepReport& report) const;

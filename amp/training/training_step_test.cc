@@ -19,6 +19,7 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/amp/scaler/grad_scaler.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/testing.h"
@@ -64,6 +65,68 @@ struct OneVector {
 // A loss with the gradient `gradient`.
 Tensor LossOf(const Tensor& w, const std::vector<float>& gradient) {
   return Sum(w * FromVector<float>(gradient, {static_cast<int64_t>(gradient.size())}));
+}
+
+// Two micro-batches a pass, as a pipeline has them, whose losses' sum is the pass's mean.
+TEST(TrainingStepTest, PassesThatRunBackwardThemselvesStepAlike) {
+  const auto gradient = [](int64_t i) {
+    return std::vector<float>{0.5f + static_cast<float>(i), -3, 2 - static_cast<float>(i)};
+  };
+  for (const double init_scale : {0.0, 1024.0}) {
+    std::vector<std::vector<float>> weights;
+    std::vector<StepReport> reports;
+    for (const bool passes : {false, true}) {
+      OneVector model({1, 2, 3}, 0.25);
+      GradScaler scaler({.enabled = init_scale > 0, .init_scale = std::max(init_scale, 1.0)});
+      TrainingStepOptions options = model.Options();
+      options.scaler = &scaler;
+      options.clip_norm = 2;
+      options.micro_batches = 6;
+      int scopes = 0;
+      options.no_sync = [&] { return std::make_shared<int>(++scopes); };
+      TrainingStep step(options);
+      for (int n = 0; n < 3; ++n) {
+        if (passes) {
+          const auto pass = [&](int64_t i, const TrainingStep::ScaleLoss& scale) {
+            const Tensor one = LossOf(model.w, gradient(2 * i)) * 0.5;
+            const Tensor two = LossOf(model.w, gradient(2 * i + 1)) * 0.5;
+            autograd::Backward(scale(one));
+            autograd::Backward(scale(two));
+            return Detach(one) + Detach(two);
+          };
+          reports.push_back(step.RunPasses(pass, 3));
+        } else {
+          reports.push_back(step.Run([&](int64_t i) { return LossOf(model.w, gradient(i)); }));
+        }
+        EXPECT_TRUE(reports.back().stepped);
+      }
+      EXPECT_EQ(scopes, passes ? 3 * 2 : 3 * 5);
+      weights.push_back(model.w.ToVector<float>());
+    }
+    for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(weights[0][k], weights[1][k], 1e-6);
+    for (size_t n = 0; n < 3; ++n) EXPECT_NEAR(reports[n].loss, reports[3 + n].loss, 1e-5);
+  }
+}
+
+TEST(TrainingStepTest, APassWithoutAFiniteLossIsRunAgainForwardToNameWhereItBegins) {
+  OneVector model({1, 2, 3});
+  TrainingStep step(model.Options());
+  int forwards = 0, backwards = 0;
+  const auto pass = [&](int64_t i, const TrainingStep::ScaleLoss& scale) {
+    const Tensor loss = Log(LossOf(model.w, {-1, 0, 0})) * static_cast<double>(1 + i);
+    ++forwards;
+    if (autograd::GradEnabled()) {
+      ++backwards;
+      autograd::Backward(scale(loss));
+    }
+    return Detach(loss);
+  };
+  EXPECT_THAT(MessageOf([&] { step.RunPasses(pass, 2); }),
+              HasSubstr("micro-batch 0 of 2); it begins with"));
+  EXPECT_EQ(forwards, 3);
+  EXPECT_EQ(backwards, 2);
+  EXPECT_EQ(model.w.ToVector<float>(), (std::vector<float>{1, 2, 3}));
+  EXPECT_THAT(MessageOf([&] { step.RunPasses(pass, 0); }), HasSubstr("passes is 0"));
 }
 
 TEST(TrainingStepTest, IsTheLoopWrittenByHand) {

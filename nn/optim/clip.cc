@@ -37,6 +37,24 @@ std::vector<DeviceGradients> GradientsByDevice(TensorSpan parameters) {
   return result;
 }
 
+// The norm of the devices' norms is the norm of everything, for either kind. They stay float64, in
+// which the kernel sums, until the end, so that it does not matter which gradients are where.
+Tensor NormOf(const std::vector<DeviceGradients>& groups, NormKind kind) {
+  if (groups.size() == 1) return GlobalNorm(groups[0].gradients, kind);
+  std::vector<Tensor> norms;
+  DType dtype = DType::kFloat32;
+  for (const DeviceGradients& group : groups) {
+    std::vector<Tensor> gradients = group.gradients;
+    for (const Tensor& gradient : gradients) {
+      if (gradient.dtype() == DType::kFloat64) dtype = DType::kFloat64;
+    }
+    // One of nothing makes the norm float64.
+    gradients.push_back(Empty({0}, {.dtype = DType::kFloat64, .device = group.device}));
+    norms.push_back(To(GlobalNorm(gradients, kind), groups[0].device));
+  }
+  return To(GlobalNorm(norms, kind), dtype);
+}
+
 void CheckLimit(absl::string_view call, absl::string_view name, double value) {
   if (!(value >= 0)) {
     throw InvalidArgumentError(
@@ -51,12 +69,7 @@ Tensor ClipGradNorm(TensorSpan parameters, double max_norm, const ClipGradNormOp
   autograd::NoGradScope no_grad;
   const std::vector<DeviceGradients> groups = GradientsByDevice(parameters);
   if (groups.empty()) return Zeros({});
-  // The norm of the devices' norms is the norm of everything, for either kind.
-  std::vector<Tensor> norms;
-  for (const DeviceGradients& group : groups) {
-    norms.push_back(To(GlobalNorm(group.gradients, options.kind), groups[0].device));
-  }
-  const Tensor norm = norms.size() == 1 ? norms[0] : GlobalNorm(norms, options.kind);
+  const Tensor norm = NormOf(groups, options.kind);
   if (options.error_if_nonfinite && !std::isfinite(norm.Item<double>())) {
     throw FailedPreconditionError(absl::StrCat("ClipGradNorm: the norm of the gradients is ",
                                                norm.Item<double>(),

@@ -55,6 +55,17 @@ TEST(ClipGradNorm, SpansDevices) {
   EXPECT_FLOAT_EQ(autograd::Grad(b).Item<float>(), 0.79999984f);
 }
 
+// sqrt(6), of which the sum of the squares of three float32 sqrt(2) is not the root.
+TEST(ClipGradNorm, DoesNotDependOnWhichGradientIsWhere) {
+  for (const int devices : {1, 2, 3}) {
+    std::vector<Tensor> parameters;
+    for (int i = 0; i < 3; ++i) parameters.push_back(WithGradient({1, 1}, Cpu(i % devices)));
+    const Tensor norm = ClipGradNorm(parameters, 10);
+    EXPECT_EQ(norm.dtype(), DType::kFloat32);
+    EXPECT_EQ(norm.Item<float>(), std::sqrt(6.0f)) << devices;
+  }
+}
+
 TEST(ClipGradNorm, NothingToClip) { EXPECT_EQ(ClipGradNorm({}, 1).Item<float>(), 0); }
 
 TEST(ClipGradNorm, Errors) {

@@ -114,6 +114,18 @@ void Optimizer::StepOnly(TensorSpan parameters) {
   only_.reset();
 }
 
+void Optimizer::CheckStateDevice(const Slot& slot) const {
+  for (size_t kind = 0; kind < slot.state.size(); ++kind) {
+    const Tensor& state = slot.state[kind];
+    if (!state.defined() || state.device() == slot.parameter.device()) continue;
+    throw FailedPreconditionError(
+        absl::StrCat(call_, ": ", slot.name, " is on ", ToString(slot.parameter.device()),
+                     " and its ", state_kinds_[kind], " on ", ToString(state.device()),
+                     "; move modules before the first step, or bring the state after them with "
+                     "LoadState(SaveState())"));
+  }
+}
+
 std::vector<Optimizer::Batch> Optimizer::Batches(bool same_step) {
   std::vector<Batch> batches;
   for (Slot& slot : slots_) {
@@ -121,6 +133,7 @@ std::vector<Optimizer::Batch> Optimizer::Batches(bool same_step) {
     if (!gradient.defined()) continue;
     const auto is_slot = [&](const Tensor& tensor) { return tensor.IsSame(slot.parameter); };
     if (only_ && std::none_of(only_->begin(), only_->end(), is_slot)) continue;
+    CheckStateDevice(slot);
     Batch* batch = nullptr;
     for (Batch& candidate : batches) {
       const bool steps_fit =

@@ -58,7 +58,9 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   // Updates every parameter that has a gradient; the others, and their state, stay as they are.
-  // Throws InvalidArgument for options out of range, before anything changes.
+  // Throws InvalidArgument for options out of range, before anything changes, and
+  // FailedPrecondition for a parameter that was moved to another device after its state was made:
+  // LoadState(SaveState()) brings the state after it.
   virtual void Step() = 0;
 
   // The same for those of `parameters` that are this optimizer's, whatever gradients others have:
@@ -146,6 +148,8 @@ class Optimizer {
 
  private:
   static Tensor NewState(const Tensor& parameter, double initial = 0);
+  // Throws FailedPrecondition where a parameter has left its state behind.
+  void CheckStateDevice(const Slot& slot) const;
   // Adds a line for each name of `state` that no parameter here has.
   void ListUnknown(const OptimizerState& state, std::vector<std::string>& wrong) const;
 

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
+#include "lockstep/autograd/hooks.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/models/mlp.h"
@@ -22,6 +23,7 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/testing.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
 
 namespace lockstep::strategies {
 namespace {
@@ -189,6 +191,105 @@ TEST(CollectivesTest, ForwardPrefetch) {
       EXPECT_EQ(trainer.fsdp.execution_order(), (Calls{"", "layers.0", "layers.2", "layers.4"}));
     });
   }
+}
+
+// Five layers, each a unit: what is asked for beside the unit in use, each time that one begins.
+struct Ahead {
+  std::vector<int64_t> forward;
+  std::vector<int64_t> backward;
+  int64_t peak_in_flight = 0;
+};
+
+Ahead GathersAhead(const Group& world, const Options& options) {
+  ManualSeed(3);
+  auto model = std::make_shared<models::Mlp>(models::MlpConfig{.sizes = {3, 7, 5, 4, 6, 2}});
+  FullyShardedDataParallel fsdp(model, world, options);
+  Ahead ahead;
+  int64_t issued_before = 0;
+  int64_t begun = 0;
+  const auto count = [&](std::vector<int64_t>& counts) {
+    ++begun;
+    counts.push_back(fsdp.statistics().gathers - issued_before - begun);
+  };
+  std::vector<nn::HookHandle> hooks;
+  for (const auto& [name, module] : model->NamedModules()) {
+    if (dynamic_cast<nn::Linear*>(module) == nullptr) continue;
+    hooks.push_back(
+        module->RegisterForwardPreHook([&](nn::Module&, TensorList&) { count(ahead.forward); }));
+    hooks.push_back(module->RegisterForwardHook([&](nn::Module&, TensorSpan, TensorList& outputs) {
+      autograd::RegisterHook(outputs[0], [&](const Tensor&) {
+        count(ahead.backward);
+        return Tensor();
+      });
+    }));
+  }
+  for (int step = 0; step < 3; ++step) {
+    ahead = {};
+    fsdp.ResetStatistics();
+    begun = 0;
+    const Tensor loss = Sum((*model)(Rows(step, 3).At("inputs")));
+    // What forward has gathered ahead of backward would count as issued.
+    issued_before = fsdp.statistics().gathers;
+    begun = 0;
+    autograd::Backward(loss);
+    ahead.peak_in_flight = fsdp.statistics().peak_gathers_in_flight;
+    issued_before = 0;
+  }
+  for (nn::HookHandle& hook : hooks) hook.Remove();
+  return ahead;
+}
+
+// One ahead where it is asked for, none otherwise; the last unit has none after it.
+TEST(CollectivesTest, GathersInFlight) {
+  using Counts = std::vector<int64_t>;
+  const Counts one = {1, 1, 1, 1, 0}, none = {0, 0, 0, 0, 0};
+  for (const int ranks : {2, 3}) {
+    OnRanks(ranks, [&](int, Group world) {
+      for (const int limit : {1, 2, 7}) {
+        for (const bool forward : {true, false}) {
+          for (const BackwardPrefetch backward :
+               {BackwardPrefetch::kPre, BackwardPrefetch::kPost, BackwardPrefetch::kNone}) {
+            const Ahead ahead = GathersAhead(world, ByLinear({.backward_prefetch = backward,
+                                                              .forward_prefetch = forward,
+                                                              .max_gathers_in_flight = limit}));
+            EXPECT_EQ(ahead.forward, forward ? one : none);
+            EXPECT_EQ(ahead.backward, backward == BackwardPrefetch::kPre ? one : none);
+            EXPECT_EQ(ahead.peak_in_flight, 1);
+          }
+        }
+      }
+    });
+  }
+}
+
+// Units that a rank's graph leaves out are gathered one after the other, without anything to
+// compute between: the one whose turn it is and the next, and never more at once than the limit.
+TEST(CollectivesTest, GathersInFlightOfUnitsThatAreLeftOut) {
+  OnRanks(2, [&](int, Group world) {
+    for (const int limit : {1, 2, 3}) {
+      ManualSeed(3);
+      models::MlpConfig config;
+      config.sizes.assign(9, 4);
+      auto model = std::make_shared<models::Mlp>(config);
+      FullyShardedDataParallel fsdp(model, world, ByLinear({.max_gathers_in_flight = limit}));
+      std::vector<nn::Linear*> layers;
+      for (const auto& [name, module] : model->NamedModules()) {
+        if (auto* linear = dynamic_cast<nn::Linear*>(module)) layers.push_back(linear);
+      }
+      for (int step = 0; step < 3; ++step) {
+        // All are called; the loss leads to the first and the last.
+        const Tensor first = (*layers[0])(Ones({2, 4}));
+        Tensor x = first;
+        for (size_t i = 1; i + 1 < layers.size(); ++i) x = (*layers[i])(x);
+        const Tensor last = (*layers.back())(Detach(x));
+        fsdp.ResetStatistics();
+        autograd::Backward(Sum(first) + Sum(last));
+        EXPECT_EQ(fsdp.statistics().gathers, 8);
+        EXPECT_EQ(fsdp.statistics().peak_gathers_in_flight, limit == 1 ? 1 : 2) << "step " << step;
+        model->ZeroGrad();
+      }
+    }
+  });
 }
 
 TEST(CollectivesTest, OverlapChangesNoNumber) {

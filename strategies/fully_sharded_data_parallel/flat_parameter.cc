@@ -167,6 +167,7 @@ void FlatParameter::FinishGather() {
   if (!gathering_) return;
   gathering_ = false;
   const int64_t start = MonotonicNanoseconds();
+  if (shard_ranks_ > 1) statistics_->CountGatherWaitedFor();
   try {
     gather_.Wait();
   } catch (const Error& error) {
@@ -448,6 +449,27 @@ Tensor FlatParameter::GatherShards(const Tensor& shard, bool first_only) const {
     }
   } catch (const Error& error) {
     Rethrow(error, "gathering the parts");
+  }
+  return whole;
+}
+
+Tensor FlatParameter::GatherPiece(size_t i, const Tensor& piece) const {
+  const bool first = groups_.world->rank() == 0;
+  // Replicas have the same.
+  if (groups_.replicate && groups_.replicate->rank() != 0) return Tensor();
+  const CategoryScope category(MemoryCategory::kCommunication);
+  const Tensor mine = Contiguous(To(Flatten(piece), options_.compute_device));
+  if (shard_ranks_ == 1) return first ? Reshape(mine, shapes_[i]) : Tensor();
+  comm::GatherOptions options;
+  for (int rank = 0; rank < shard_ranks_; ++rank) {
+    options.counts.push_back(layout_.PieceOf(i, rank).numel());
+  }
+  Tensor whole;
+  if (first) whole = Empty(shapes_[i], {.dtype = mine.dtype(), .device = mine.device()});
+  try {
+    groups_.shard->Gather(mine, whole, options).Wait();
+  } catch (const Error& error) {
+    Rethrow(error, "gathering a parameter");
   }
   return whole;
 }

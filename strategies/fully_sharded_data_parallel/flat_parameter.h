@@ -124,6 +124,9 @@ class FlatParameter {
   // The parts of all ranks that share, which each give theirs (as AssemblePieces() makes it), on
   // every one of them or on the first only (undefined elsewhere).
   Tensor GatherShards(const Tensor& shard, bool first_only) const;
+  // Of parameter `i` alone: what the ranks that share have for it, each its piece, in the
+  // parameter's shape on rank 0 of all; undefined elsewhere. On the compute device.
+  Tensor GatherPiece(size_t i, const Tensor& piece) const;
 
   const NamedTensors& parameters() const { return plan_.parameters; }
   const Shape& full_shape(size_t i) const { return shapes_[i]; }

@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/error.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/full_state_load.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
@@ -27,11 +28,6 @@ constexpr char kName[] = "FullyShardedDataParallel";
 std::pair<std::string, std::string> SplitStateName(const std::string& name) {
   const size_t dot = name.rfind('.');
   return {name.substr(0, dot), name.substr(dot + 1)};
-}
-
-// Elements [begin, end) of `whole`, on `device`.
-Tensor PieceOfWhole(const Tensor& whole, const FlatLayout::Piece& piece) {
-  return Slice(Reshape(whole, {whole.numel()}), 0, piece.begin, piece.end);
 }
 
 }  // namespace
@@ -144,43 +140,24 @@ NamedTensors FullyShardedDataParallel::FullStateDict(bool rank0_only) {
 
 void FullyShardedDataParallel::LoadFullStateDict(const NamedTensors& state) {
   runtime_->CheckIdle("LoadFullStateDict");
+  const state::NamedTensorsSource source(state);
+  FullStateLoad(absl::StrCat(kName, ": LoadFullStateDict"), Pieces(), module_->StateTensors(),
+                source)
+      .Run();
+}
+
+Tensor FullyShardedDataParallel::GatherPiece(const std::string& name, const Tensor& piece) {
+  runtime_->CheckIdle("GatherPiece");
   const autograd::NoGradScope no_grad;
-  std::map<const TensorImpl*, Shape> shapes;
-  for (const auto& piece : Pieces()) shapes[&piece.tensor.impl()] = piece.shape;
-  std::vector<std::string> wrong;
-  const NamedTensors own = module_->StateTensors();
-  for (const auto& [name, tensor] : own) {
-    const Tensor* given = state.Find(name);
-    const auto sharded = shapes.find(&tensor.impl());
-    const Shape& wanted = sharded != shapes.end() ? sharded->second : tensor.shape();
-    if (given == nullptr) {
-      wrong.push_back(absl::StrCat(name, " is missing"));
-    } else if (given->shape() != wanted) {
-      wrong.push_back(
-          absl::StrCat(name, " is ", given->DebugString(), " and not of shape ", ToString(wanted)));
-    }
-  }
-  for (const auto& [name, tensor] : state) {
-    if (!own.Contains(name)) wrong.push_back(absl::StrCat(name, " is not in the module"));
-  }
-  if (!wrong.empty()) {
-    throw InvalidArgumentError(absl::StrCat(
-        kName, ": LoadFullStateDict: the state does not fit:\n  ", absl::StrJoin(wrong, "\n  ")));
-  }
   for (const auto& unit : runtime_->units()) {
     for (const auto& flat : unit.flats) {
       for (size_t i = 0; i < flat->parameters().size(); ++i) {
-        const auto& [name, parameter] = flat->parameters()[i];
-        if (flat->piece(i).numel() == 0) continue;
-        const Tensor part = PieceOfWhole(state.At(name), flat->piece(i));
-        CopyInto(parameter, To(To(part, flat->dtype()), parameter.device()));
+        if (flat->parameters()[i].first == name) return flat->GatherPiece(i, piece);
       }
     }
   }
-  for (const auto& [name, tensor] : own) {
-    if (shapes.count(&tensor.impl()) > 0) continue;
-    CopyInto(tensor, To(To(state.At(name), tensor.dtype()), tensor.device()));
-  }
+  throw NotFoundError(absl::StrCat(kName, ": GatherPiece: ", name,
+                                   " is no sharded parameter; Pieces() has their names"));
 }
 
 // ---- Optimizer state ----
@@ -221,33 +198,36 @@ optim::OptimizerState FullyShardedDataParallel::FullOptimizerState(
 
 void FullyShardedDataParallel::LoadFullOptimizerState(optim::Optimizer& optimizer,
                                                       const optim::OptimizerState& state) {
+  LoadFullOptimizerState(optimizer, state::NamedTensorsSource(state.tensors), state.numbers);
+}
+
+void FullyShardedDataParallel::LoadFullOptimizerState(
+    optim::Optimizer& optimizer, const state::TensorSource& tensors,
+    const std::map<std::string, int64_t>& numbers) {
   const autograd::NoGradScope no_grad;
-  std::map<std::string, std::pair<const FlatParameter*, size_t>> places;
-  for (const auto& unit : runtime_->units()) {
-    for (const auto& flat : unit.flats) {
-      for (size_t i = 0; i < flat->parameters().size(); ++i) {
-        places[flat->parameters()[i].first] = {flat.get(), i};
-      }
-    }
-  }
-  optim::OptimizerState pieces;
-  pieces.numbers = state.numbers;
-  for (const auto& [name, tensor] : state.tensors) {
-    const auto place = places.find(SplitStateName(name).first);
-    if (place == places.end()) {
-      pieces.tensors.Insert(name, tensor);
+  const std::vector<Piece> all = Pieces();
+  std::map<std::string, const Piece*> pieces;
+  for (const Piece& piece : all) pieces[piece.name] = &piece;
+  optim::OptimizerState mine;
+  mine.numbers = numbers;
+  for (const state::TensorDescription& tensor : tensors.tensors()) {
+    const auto found = pieces.find(SplitStateName(tensor.name).first);
+    if (found == pieces.end()) {
+      const int64_t numel = NumElements(tensor.shape, "LoadFullOptimizerState");
+      mine.tensors.Insert(tensor.name,
+                          Reshape(tensors.LoadRange(tensor.name, 0, numel), tensor.shape));
       continue;
     }
-    const auto [flat, i] = place->second;
-    if (tensor.shape() != flat->full_shape(i)) {
-      throw InvalidArgumentError(absl::StrCat(kName, ": LoadFullOptimizerState: ", name, " is ",
-                                              tensor.DebugString(), " and not of shape ",
-                                              ToString(flat->full_shape(i))));
+    const Piece& piece = *found->second;
+    if (tensor.shape != piece.shape) {
+      throw InvalidArgumentError(absl::StrCat(
+          kName, ": LoadFullOptimizerState: ", tensor.name, " is ", DTypeName(tensor.dtype),
+          ToString(tensor.shape), " and not of shape ", ToString(piece.shape)));
     }
-    const Tensor part = PieceOfWhole(tensor, flat->piece(i));
-    pieces.tensors.Insert(name, To(part, flat->parameters()[i].second.device()));
+    mine.tensors.Insert(tensor.name, To(tensors.LoadRange(tensor.name, piece.begin, piece.end),
+                                        piece.tensor.device()));
   }
-  optimizer.LoadState(pieces);
+  optimizer.LoadState(mine);
 }
 
 }  // namespace lockstep::strategies

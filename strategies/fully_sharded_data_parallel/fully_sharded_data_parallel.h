@@ -30,6 +30,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@
 #include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/clip.h"
 #include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/state/tensor_source.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/full_state_load.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/options.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharding_runtime.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharding_statistics.h"
@@ -94,6 +97,9 @@ class FullyShardedDataParallel {
   //   Tensor y = fsdp.CallMethod(*encoder, {x}, [&](TensorSpan in) -> TensorList {
   //     return {encoder->Embed(in[0])};
   //   })[0];
+  // What wants gradients comes in through `inputs` and goes out through the result. A module whose
+  // functions run Module::CallWithHooks needs no CallMethod: whoever calls them gathers it. Both
+  // are in place of PyTorch's register_fsdp_forward_method, which replaces a method by its name.
   // Throws InvalidArgument for a module that is no unit, naming those that are.
   TensorList CallMethod(nn::Module& module, TensorList inputs, const nn::ForwardFunction& method);
 
@@ -142,25 +148,27 @@ class FullyShardedDataParallel {
   // Parameters and buffers as an unsharded module's StateDict(), on the host device; on rank 0 only
   // with `rank0_only` (empty elsewhere). Every rank calls it.
   NamedTensors FullStateDict(bool rank0_only = true);
-  // Takes this rank's elements from `state`, which has all of it: the same on every rank, each
-  // tensor read once (NamedTensors, or a file). Every name must be there, in the right shape; else
-  // InvalidArgument, and nothing has changed.
+  // Takes this rank's elements from `state`, which has all of it: the same on every rank. A name
+  // that only repeats a shared parameter may be missing; every other must be there, in the right
+  // shape, and no unknown one; else InvalidArgument that lists them, and nothing has changed.
+  // sharded_files.h has it for files, with the ranks waiting for each other.
   void LoadFullStateDict(const NamedTensors& state);
 
   // An optimizer's state as that of an unsharded model, on the host device, and back. As above.
   optim::OptimizerState FullOptimizerState(const optim::Optimizer& optimizer,
                                            bool rank0_only = true);
   void LoadFullOptimizerState(optim::Optimizer& optimizer, const optim::OptimizerState& state);
+  // The same from `tensors`, of which only this rank's elements are read.
+  void LoadFullOptimizerState(optim::Optimizer& optimizer, const state::TensorSource& tensors,
+                              const std::map<std::string, int64_t>& numbers);
 
   // What this rank has of each sharded parameter.
-  struct Piece {
-    std::string name;
-    Shape shape;        // of the whole
-    int64_t begin = 0;  // elements [begin, end), row-major
-    int64_t end = 0;
-    Tensor tensor;  // [end - begin]
-  };
+  using Piece = ShardedPiece;
   std::vector<Piece> Pieces() const;
+  // All elements of one parameter, or of what this rank has for it (`piece`: Piece::tensor, or
+  // optimizer state), on rank 0; undefined elsewhere. Every rank calls it for the same parameters
+  // in the same order. The memory of one parameter. Throws NotFound for one that is not sharded.
+  Tensor GatherPiece(const std::string& name, const Tensor& piece);
 
   const std::shared_ptr<nn::Module>& module() const { return module_; }
   const ShardingGroups& groups() const { return groups_; }

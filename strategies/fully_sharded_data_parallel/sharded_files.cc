@@ -12,11 +12,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/error.h"
-#include "lockstep/state/safetensors_reader.h"
-#include "lockstep/state/safetensors_writer.h"
+#include "lockstep/comm/on_every_rank.h"
+#include "lockstep/state/safetensors_source.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/full_state_load.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/ops/views.h"
@@ -38,149 +38,106 @@ bool AllAgree(FullyShardedDataParallel& fsdp, bool good) {
   return all.Item<int64_t>() == 1;
 }
 
-// Throws `failure`, or what says that another rank has one.
-void AgreeOrThrow(FullyShardedDataParallel& fsdp, const char* call,
-                  const std::optional<Error>& failure) {
-  const bool good = AllAgree(fsdp, !failure.has_value());
-  if (failure.has_value()) throw *failure;
-  if (!good) throw AbortedError(absl::StrCat(call, ": another rank failed, and says why"));
+// The parameter that a tensor of an optimizer's state belongs to.
+std::string NameOfMoment(const std::string& state_name) {
+  return state_name.substr(0, state_name.rfind('.'));
 }
 
-// What runs on one rank and may fail there.
-template <typename Function>
-std::optional<Error> Try(Function&& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
+// The tensors that are not sharded.
+NamedTensors NotSharded(const FullyShardedDataParallel& fsdp) {
+  std::set<const TensorImpl*> sharded;
+  for (const Piece& piece : fsdp.Pieces()) sharded.insert(&piece.tensor.impl());
+  return fsdp.module()->StateTensors().Filter(
+      [&](const std::string&, const Tensor& tensor) { return sharded.count(&tensor.impl()) == 0; });
 }
-
-// All names of each sharded parameter, by its first one; and the tensors that are not sharded.
-struct Names {
-  explicit Names(const FullyShardedDataParallel& fsdp) {
-    std::map<const TensorImpl*, std::string> first;
-    for (const Piece& piece : fsdp.Pieces()) first[&piece.tensor.impl()] = piece.name;
-    for (const auto& [name, tensor] : fsdp.module()->StateTensors()) {
-      const auto found = first.find(&tensor.impl());
-      if (found == first.end()) {
-        whole.Insert(name, tensor);
-      } else {
-        of_sharded[found->second].push_back(name);
-      }
-    }
-  }
-  std::map<std::string, std::vector<std::string>> of_sharded;
-  NamedTensors whole;
-};
 
 }  // namespace
 
 // ---- One file ----
 
-void SaveFullState(FullyShardedDataParallel& fsdp, const std::string& path) {
-  const autograd::NoGradScope no_grad;
-  const Names names(fsdp);
-  const bool writes = fsdp.groups().world->rank() == 0;
-  std::unique_ptr<state::SafetensorsWriter> writer;
-  std::optional<Error> failure = Try([&] {
-    if (!writes) return;
-    std::vector<state::TensorDescription> tensors;
-    for (const Piece& piece : fsdp.Pieces()) {
-      for (const std::string& name : names.of_sharded.at(piece.name)) {
-        tensors.push_back({name, piece.tensor.dtype(), piece.shape});
-      }
-    }
-    for (const auto& [name, tensor] : names.whole) {
-      tensors.push_back({name, tensor.dtype(), tensor.shape()});
-    }
-    writer = std::make_unique<state::SafetensorsWriter>(path, std::move(tensors));
-  });
-  fsdp.VisitFullParameters(
-      [&](const std::string& name, const Tensor& value) {
-        if (failure.has_value()) return;  // the other ranks' gathers go on
-        failure = Try([&] {
-          for (const std::string& each : names.of_sharded.at(name)) writer->Append(each, value);
-        });
-      },
-      /*rank0_only=*/true);
-  if (!failure.has_value()) {
-    failure = Try([&] {
-      if (!writes) return;
-      for (const auto& [name, tensor] : names.whole) writer->Append(name, tensor);
-      writer->Finish();
-    });
-  }
-  AgreeOrThrow(fsdp, "SaveFullState", failure);
-}
-
 namespace {
 
-void CheckFits(const FullyShardedDataParallel& fsdp, const Names& names,
-               const state::SafetensorsReader& reader, const std::string& path) {
-  std::vector<std::string> wrong;
-  std::set<std::string> known;
-  const auto check = [&](const std::string& name, const Shape& shape) {
-    const Shape& given = reader.At(name).shape;
-    if (given == shape) return;
-    wrong.push_back(
-        absl::StrCat(name, " has shape ", ToString(given), " and not ", ToString(shape)));
-  };
-  for (const Piece& piece : fsdp.Pieces()) {
-    bool any = false;
-    for (const std::string& name : names.of_sharded.at(piece.name)) {
-      known.insert(name);
-      if (!reader.Contains(name)) continue;
-      check(name, piece.shape);
-      any = true;
-    }
-    if (!any) wrong.push_back(absl::StrCat(piece.name, " is missing"));
-  }
-  for (const auto& [name, tensor] : names.whole) {
-    known.insert(name);
-    if (reader.Contains(name)) {
-      check(name, tensor.shape());
-    } else {
-      wrong.push_back(absl::StrCat(name, " is missing"));
-    }
-  }
-  for (const auto& entry : reader.entries()) {
-    if (known.count(entry.name) == 0) {
-      wrong.push_back(absl::StrCat(entry.name, " is not in the module"));
-    }
-  }
-  if (wrong.empty()) return;
-  throw InvalidArgumentError(
-      absl::StrCat("LoadFullState: '", path, "' does not fit:\n  ", absl::StrJoin(wrong, "\n  ")));
+// Where a file is written from.
+Tensor InMemory(const Tensor& tensor) {
+  const DeviceType type = tensor.device().type;
+  const bool is = type == DeviceType::kCpu || type == DeviceType::kHost;
+  return is ? tensor : To(tensor, kHost);
 }
 
 }  // namespace
 
+state::GatheredTensors FullModelTensors(FullyShardedDataParallel& fsdp) {
+  struct Entry {
+    std::string parameter;  // "": not sharded
+    Tensor tensor;
+  };
+  std::map<const TensorImpl*, Piece> pieces;
+  for (const Piece& piece : fsdp.Pieces()) pieces[&piece.tensor.impl()] = piece;
+  state::GatheredTensors gathered;
+  std::vector<Entry> entries;
+  for (const auto& [name, tensor] : fsdp.module()->StateTensors()) {
+    const auto found = pieces.find(&tensor.impl());
+    const bool sharded = found != pieces.end();
+    gathered.tensors.push_back(
+        {name, tensor.dtype(), sharded ? found->second.shape : tensor.shape()});
+    entries.push_back({sharded ? found->second.name : "", tensor});
+  }
+  gathered.gather = [&fsdp, entries](size_t i) {
+    const autograd::NoGradScope no_grad;
+    const auto& [parameter, tensor] = entries[i];
+    const Tensor whole = parameter.empty() ? tensor : fsdp.GatherPiece(parameter, tensor);
+    return whole.defined() ? InMemory(whole) : whole;
+  };
+  return gathered;
+}
+
+state::GatheredTensors FullOptimizerTensors(FullyShardedDataParallel& fsdp,
+                                            const optim::Optimizer& optimizer) {
+  std::map<std::string, Shape> shapes;
+  for (const Piece& piece : fsdp.Pieces()) shapes[piece.name] = piece.shape;
+  state::GatheredTensors gathered;
+  const NamedTensors mine = optimizer.SaveState().tensors;
+  for (const auto& [name, tensor] : mine) {
+    const auto found = shapes.find(NameOfMoment(name));
+    gathered.tensors.push_back(
+        {name, tensor.dtype(), found != shapes.end() ? found->second : tensor.shape()});
+  }
+  gathered.gather = [&fsdp, mine, shapes](size_t i) {
+    const autograd::NoGradScope no_grad;
+    const auto& [name, tensor] = mine[i];
+    const std::string parameter = NameOfMoment(name);
+    const Tensor whole = shapes.contains(parameter) ? fsdp.GatherPiece(parameter, tensor) : tensor;
+    return whole.defined() ? InMemory(whole) : whole;
+  };
+  return gathered;
+}
+
+void SaveFullState(FullyShardedDataParallel& fsdp, const std::string& path) {
+  comm::Communicator& world = *fsdp.groups().world;
+  comm::AllOrNone(world, "SaveFullState", [&] {
+    state::WriteGathered(path, FullModelTensors(fsdp), /*writes=*/world.rank() == 0);
+  });
+}
+
 void LoadFullState(FullyShardedDataParallel& fsdp, const std::string& path) {
-  const autograd::NoGradScope no_grad;
-  const Names names(fsdp);
-  std::unique_ptr<state::SafetensorsReader> reader;
-  AgreeOrThrow(fsdp, "LoadFullState", Try([&] {
-                 reader = std::make_unique<state::SafetensorsReader>(path);
-                 CheckFits(fsdp, names, *reader, path);
-               }));
-  AgreeOrThrow(fsdp, "LoadFullState", Try([&] {
-                 for (const Piece& piece : fsdp.Pieces()) {
-                   if (piece.begin == piece.end) continue;
-                   for (const std::string& name : names.of_sharded.at(piece.name)) {
-                     if (!reader->Contains(name)) continue;
-                     const Tensor part = reader->LoadRange(name, piece.begin, piece.end);
-                     CopyInto(piece.tensor,
-                              To(To(part, piece.tensor.dtype()), piece.tensor.device()));
-                     break;
-                   }
-                 }
-                 for (const auto& [name, tensor] : names.whole) {
-                   const Tensor whole = reader->Load(name);
-                   CopyInto(tensor, To(To(whole, tensor.dtype()), tensor.device()));
-                 }
-               }));
+  std::unique_ptr<state::SafetensorsSource> source;
+  comm::AllOrNone(*fsdp.groups().world, "LoadFullState",
+                  [&] { source = std::make_unique<state::SafetensorsSource>(path); });
+  try {
+    LoadFullState(fsdp, *source);
+  } catch (const Error& error) {
+    throw error.WithContext(absl::StrCat("'", path, "'"));
+  }
+}
+
+void LoadFullState(FullyShardedDataParallel& fsdp, const state::TensorSource& source) {
+  constexpr char kCall[] = "LoadFullState";
+  comm::Communicator& world = *fsdp.groups().world;
+  const std::vector<Piece> pieces = fsdp.Pieces();
+  const NamedTensors tensors = fsdp.module()->StateTensors();
+  std::optional<FullStateLoad> load;
+  comm::AllOrNone(world, kCall, [&] { load.emplace(kCall, pieces, tensors, source); });
+  comm::AllOrNone(world, kCall, [&] { load->Run(); });
 }
 
 // ---- A file a rank ----
@@ -192,11 +149,6 @@ state::ShardingRank RankOf(FullyShardedDataParallel& fsdp) {
   return {.rank = world.rank(), .world_size = world.size(), .agree = [&fsdp](bool good) {
             return AllAgree(fsdp, good);
           }};
-}
-
-// Where a tensor of the state belongs.
-std::string NameOfMoment(const std::string& state_name) {
-  return state_name.substr(0, state_name.rfind('.'));
 }
 
 // Where a shard of the state goes.
@@ -265,33 +217,33 @@ ShardedTraining Restore(FullyShardedDataParallel& fsdp, optim::Optimizer& optimi
                         const state::ShardedState& saved, const std::string& path) {
   constexpr char kCall[] = "LoadShardedTraining";
   const autograd::NoGradScope no_grad;
-  const Names names(fsdp);
+  const NamedTensors not_sharded = NotSharded(fsdp);
   std::vector<Destination> destinations;
   optim::OptimizerState moments;
   // The model is looked at as a whole, and all ranks agree, before anything changes.
-  AgreeOrThrow(
-      fsdp, kCall, Try([&] {
-        ShardsByName shards;
-        for (const state::Shard& shard : saved.shards) shards[shard.name] = &shard;
-        std::map<std::string, Piece> pieces;
-        for (const Piece& piece : fsdp.Pieces()) {
-          pieces[piece.name] = piece;
-          destinations.push_back(DestinationOf(absl::StrCat(kModelPrefix, piece.name), piece.tensor,
-                                               piece.shape, piece.begin, piece.end, shards));
-        }
-        if (fsdp.groups().world->rank() == 0) {
-          for (const auto& [name, tensor] : names.whole) {
-            destinations.push_back(DestinationOf(absl::StrCat(kModelPrefix, name), tensor,
-                                                 tensor.shape(), 0, tensor.numel(), shards));
-          }
-        }
-        moments = MomentsOf(saved, pieces);
-      }));
+  comm::Communicator& world = *fsdp.groups().world;
+  comm::AllOrNone(world, kCall, [&] {
+    ShardsByName shards;
+    for (const state::Shard& shard : saved.shards) shards[shard.name] = &shard;
+    std::map<std::string, Piece> pieces;
+    for (const Piece& piece : fsdp.Pieces()) {
+      pieces[piece.name] = piece;
+      destinations.push_back(DestinationOf(absl::StrCat(kModelPrefix, piece.name), piece.tensor,
+                                           piece.shape, piece.begin, piece.end, shards));
+    }
+    if (fsdp.groups().world->rank() == 0) {
+      for (const auto& [name, tensor] : not_sharded) {
+        destinations.push_back(DestinationOf(absl::StrCat(kModelPrefix, name), tensor,
+                                             tensor.shape(), 0, tensor.numel(), shards));
+      }
+    }
+    moments = MomentsOf(saved, pieces);
+  });
   // The optimizer checks its part before it changes anything.
-  AgreeOrThrow(fsdp, kCall, Try([&] { optimizer.LoadState(moments); }));
+  comm::AllOrNone(world, kCall, [&] { optimizer.LoadState(moments); });
   for (const Destination& destination : destinations) PutBack(destination);
   // Rank 0 has saved what is whole on every rank.
-  for (const auto& [name, tensor] : names.whole) {
+  for (const auto& [name, tensor] : not_sharded) {
     fsdp.groups().world->Broadcast(tensor).Wait();
   }
   ShardedTraining result{saved.step, {}, path};
@@ -316,7 +268,7 @@ std::string SaveShardedTraining(FullyShardedDataParallel& fsdp, const optim::Opt
                       piece.tensor});
   }
   if (fsdp.groups().world->rank() == 0) {
-    for (const auto& [name, tensor] : Names(fsdp).whole) {
+    for (const auto& [name, tensor] : NotSharded(fsdp)) {
       shards.push_back(
           {absl::StrCat(kModelPrefix, name), tensor.shape(), 0, tensor.numel(), tensor});
     }

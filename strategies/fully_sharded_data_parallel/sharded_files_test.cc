@@ -111,7 +111,7 @@ TEST(SaveFullStateTest, EveryRankThrowsWhereOneFails) {
     FullyShardedDataParallel fsdp(model, world, ByLinear());
     const std::vector<double> before = FullParameters(fsdp, *model);
     ExpectError(rank == 0 ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kAborted,
-                rank == 0 ? "nowhere" : "another rank failed",
+                rank == 0 ? "nowhere" : "rank 0 failed",
                 [&] { SaveFullState(fsdp, folder + "/nowhere/model.safetensors"); });
     ExpectError(absl::StatusCode::kNotFound, "missing.safetensors",
                 [&] { LoadFullState(fsdp, folder + "/missing.safetensors"); });

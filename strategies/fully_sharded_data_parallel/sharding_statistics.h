@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_SHARDING_STATISTICS_H_
 #define LOCKSTEP_STRATEGIES_FULLY_SHARDED_DATA_PARALLEL_SHARDING_STATISTICS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -17,6 +18,9 @@ struct ShardingTotals {
   int64_t gathered_bytes = 0;  // of whole units
   double gather_seconds = 0;
   double exposed_gather_seconds = 0;
+  // The most that were issued and not waited for at one time. Units are asked for ahead, so this is
+  // beside the one in use, whose gather has been waited for.
+  int64_t peak_gathers_in_flight = 0;
   int64_t reductions = 0;
   int64_t reduced_bytes = 0;
   double exposed_reduce_seconds = 0;
@@ -43,7 +47,9 @@ class ShardingStatistics {
   void CountGather(int64_t bytes) {
     ++totals_.gathers;
     totals_.gathered_bytes += bytes;
+    totals_.peak_gathers_in_flight = std::max(totals_.peak_gathers_in_flight, ++in_flight_);
   }
+  void CountGatherWaitedFor() { --in_flight_; }
   void AddGatherNanoseconds(int64_t ns) { gather_ns_ += ns; }
   void AddExposedGather(double seconds) { totals_.exposed_gather_seconds += seconds; }
   void CountReduction(int64_t bytes) {
@@ -54,6 +60,7 @@ class ShardingStatistics {
 
  private:
   ShardingTotals totals_;
+  int64_t in_flight_ = 0;
   std::atomic<int64_t> gather_ns_{0};
 };
 

@@ -18,6 +18,7 @@
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/linear.h"
+#include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
@@ -495,6 +496,57 @@ TEST(StateTest, CallMethod) {
                   [&] { fsdp.Reshard(*module); });
     }
   });
+}
+
+// A module with a function besides operator(), which a module above calls without knowing of
+// sharding.
+class Encoder : public nn::UnaryModule {
+ public:
+  explicit Encoder(double value) {
+    RegisterParameter("weight", &weight, FromVector<float>({1, 2, 3, 4, 5, 6}, {3, 2}) * value);
+  }
+  Tensor Forward(const Tensor& x) override { return Tanh(MatMul(x, weight)); }
+  Tensor Embed(const Tensor& x) {
+    return CallWithHooks(
+        {x}, [this](TensorSpan in) -> TensorList { return {MatMul(in[0], weight)}; })[0];
+  }
+  Tensor weight;
+};
+
+class TwoEncoders : public nn::UnaryModule {
+ public:
+  TwoEncoders() {
+    first_ = RegisterModule("first", std::make_shared<Encoder>(0.1));
+    second_ = RegisterModule("second", std::make_shared<Encoder>(0.2));
+  }
+  Tensor Forward(const Tensor& x) override {
+    return first_->Embed(x) * (*second_)(x) + second_->Embed(x);
+  }
+
+ private:
+  std::shared_ptr<Encoder> first_, second_;
+};
+
+TEST(StateTest, FunctionsThatRunTheHooksNeedNoCallMethod) {
+  const Tensor x = FromVector<float>({1, -2, 3, 0.5, 1, -1}, {2, 3});
+  const auto plain = std::make_shared<TwoEncoders>();
+  autograd::Backward(Sum((*plain)(x)));
+  const Values wanted = testing_util::Gradients(*plain);
+  for (const int ranks : {2, 3}) {
+    OnRanks(ranks, [&](int, Group world) {
+      const auto model = std::make_shared<TwoEncoders>();
+      FullyShardedDataParallel fsdp(model, world, {.wrap_policy = WrapByType<Encoder>()});
+      for (int step = 0; step < 3; ++step) {
+        model->ZeroGrad();
+        const Tensor y = (*model)(x);
+        EXPECT_EQ(y.ToVector<float>(), (*plain)(x).ToVector<float>());
+        autograd::Backward(Sum(y));
+        const Values gradients = testing_util::FullGradients(fsdp, *model);
+        ASSERT_EQ(gradients.size(), wanted.size());
+        for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(gradients[i], wanted[i], 1e-6);
+      }
+    });
+  }
 }
 
 }  // namespace

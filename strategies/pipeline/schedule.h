@@ -73,9 +73,9 @@ struct Schedule {
   int rank_count() const { return static_cast<int>(ranks.size()); }
 };
 
-// All of these have one stage a rank and the edges of a chain, run any number of micro-batches from
-// 1, add gradients in the order of micro-batches, and have no transfers yet (WithTransfers()).
-// They throw InvalidArgument with the numbers.
+// All of these have the edges of a chain and, unless they say otherwise, one stage a rank; they run
+// any number of micro-batches from 1, add gradients in the order of micro-batches, and have no
+// transfers yet (WithTransfers()). They throw InvalidArgument with the numbers.
 
 // All forwards, then all backwards. Every micro-batch is in flight at once.
 // GPipe, arXiv 1811.06965; bubble (p - 1) / (m + p - 1).
@@ -85,21 +85,25 @@ Schedule GPipe(int stages, int micro_batches);
 // has at most stages - s micro-batches in flight. PipeDream-flush, arXiv 2006.09503.
 Schedule OneForwardOneBackward(int stages, int micro_batches);
 
-// `stages_per_rank` stages a rank: stage s is on rank s % ranks. Bubble
+// `stages_per_rank` stages a rank, at least 2: stage s is on rank s % ranks. Bubble
 // (p - 1) / (v m + p - 1), for v times the transfers. Micro-batches must be a multiple of ranks.
 // arXiv 2104.04473.
 Schedule Interleaved(int ranks, int stages_per_rank, int micro_batches);
 
-// 1F1B with backwards in two halves, I as early as B was, and W where the rank would wait: idle time
-// (p - 1) (F + I - W) a rank. As many micro-batches in flight as 1F1B. ZB-H1, arXiv 2401.10241.
+// 1F1B with backwards in two halves: I where B was, and W where the rank would wait, at stage s
+// after the I of s micro-batches later. Idle time (p - 1) (F + I - W) a rank where W <= F, W <= I
+// and m >= p. Up to its I, at most p - s micro-batches are in flight at stage s, as in 1F1B; up to
+// its W, at most p at every stage, as at stage 0 of 1F1B. ZB-H1, arXiv 2401.10241.
 Schedule ZeroBubbleH1(int stages, int micro_batches);
 
-// Forwards only, for evaluation and inference: stage s is on rank rank_of_stage[s].
+// Forwards only, for evaluation and inference: stage s is on rank rank_of_stage[s]. A rank with
+// several stages runs, of what has its inputs, the latest stage first.
 Schedule ForwardOnly(std::vector<int> rank_of_stage, int micro_batches);
 
 // The schedule with a SEND after each action that has something for another rank, and on that rank
 // a RECV one computation ahead of its use, in the order in which the peer sends. Transfers between
-// stages of one rank are none. Transfers that the schedule has are dropped first.
+// stages of one rank are none. Transfers that the schedule has are dropped first; throws as
+// Validate() does for what is left.
 Schedule WithTransfers(Schedule schedule);
 
 // Throws InvalidArgument naming the rank, the offending action and what is wrong, unless
@@ -113,9 +117,12 @@ Schedule WithTransfers(Schedule schedule);
 // * the ranks can run their lists to the end: no two wait for each other.
 void Validate(const Schedule& schedule);
 
-// "name: micro_batches=8 edges=0>1,1>2 placement=0,1,2", then a line a rank: "rank 0: 0F0 0F1 ...".
+// "name: micro_batches=8 edges=0>1,1>2 placement=0,1,2", with " forward_only" where it is, then a
+// line a rank: "rank 0: 0F0 0F1 ...". Throws InvalidArgument for a name with a colon, # or line
+// break, or white space around it.
 std::string ToText(const Schedule& schedule);
-// The inverse. Throws InvalidArgument naming the line.
+// The inverse, which takes empty lines and lines that begin with # too. Does not validate. Throws
+// InvalidArgument naming the line.
 Schedule ParseSchedule(absl::string_view text);
 
 }  // namespace lockstep::pipeline

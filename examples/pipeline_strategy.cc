@@ -1,0 +1,368 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/examples/pipeline_strategy.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "lockstep/autograd/grad_mode.h"
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/byte_strings.h"
+#include "lockstep/comm/device_mesh.h"
+#include "lockstep/models/gpt2_parts.h"
+#include "lockstep/nn/deferred_init.h"
+#include "lockstep/nn/linear.h"
+#include "lockstep/state/tensor_description.h"
+#include "lockstep/state/tensor_source.h"
+#include "lockstep/strategies/average_gradients.h"
+#include "lockstep/strategies/data_parallel/device_list.h"
+#include "lockstep/strategies/gather_named_tensors.h"
+#include "lockstep/strategies/pipeline/balance.h"
+#include "lockstep/strategies/pipeline/draw.h"
+#include "lockstep/strategies/pipeline/pipeline.h"
+#include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/simulate.h"
+#include "lockstep/strategies/pipeline/stage.h"
+#include "lockstep/strategies/pipeline/timeline.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/shape.h"
+#include "lockstep/tensor/thread_state.h"
+
+namespace lockstep::examples {
+namespace {
+
+constexpr char kEmbedding[] = "transformer.wte.weight";
+constexpr char kHead[] = "lm_head.weight";
+constexpr int64_t kNoTarget = -100;  // left out by CrossEntropy
+constexpr int kDrawingWidth = 100;
+
+pipeline::Schedule ScheduleOf(const TrainConfig& config) {
+  const int stages = static_cast<int>(config.stages);
+  const int micro_batches = static_cast<int>(config.micro_batches);
+  if (config.schedule == "gpipe") return pipeline::GPipe(stages, micro_batches);
+  if (config.schedule == "zb_h1") return pipeline::ZeroBubbleH1(stages, micro_batches);
+  if (config.schedule == "interleaved") {
+    return pipeline::Interleaved(static_cast<int>(config.PipelineRanks()),
+                                 static_cast<int>(config.stages_per_rank), micro_batches);
+  }
+  return pipeline::OneForwardOneBackward(stages, micro_batches);
+}
+
+// The cut of `model` in as many stages as are asked for, of as many blocks or one more.
+std::vector<models::Gpt2Part> Parts(const TrainConfig& config, const models::Gpt2& model) {
+  return models::SplitGpt2(
+      model, pipeline::SplitPoints(std::vector<double>(static_cast<size_t>(config.layers), 1),
+                                   static_cast<int>(config.stages)));
+}
+
+// "<parameter>.<kind>" of an optimizer's state without the kind.
+std::string ParameterOf(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+class PipelineStrategy final : public TrainingStrategy {
+ public:
+  PipelineStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model,
+                   const std::shared_ptr<comm::Communicator>& world)
+      : TrainingStrategy(model), config_(config), schedule_(ScheduleOf(config)) {
+    if (!config.RankPerStage()) {
+      std::vector<pipeline::Stage> stages;
+      for (models::Gpt2Part& part : Parts(config, *model)) {
+        stages.push_back({std::move(part.modules), ForwardOf(part)});
+      }
+      pipeline_ = std::make_unique<pipeline::Pipeline>(std::move(stages), Options());
+      // The first device held all of it until now.
+      for (const Device device : devices()) ResetPeakBytes(device);
+      return;
+    }
+    mesh_ = std::make_unique<comm::DeviceMesh>(
+        world,
+        std::vector<comm::MeshDimension>{{"replicate", static_cast<int>(config.DataRanks())},
+                                         {"pipeline", static_cast<int>(config.PipelineRanks())}});
+    group_ = mesh_->Group("pipeline");
+    pipeline_ = std::make_unique<pipeline::Pipeline>(OwnStages(), group_, Options());
+  }
+
+  nn::Module& module() override { return pipeline_->module(); }
+  bool collective_forward() const override { return true; }
+
+  // The mean loss; passes without a history run forward only.
+  Tensor Loss(const NamedTensors& batch) override {
+    const auto [ids, targets] = WithEnoughRows(batch.At("ids"), batch.At("targets"));
+    return ToTensor(pipeline_->Evaluate({ids}, {targets}).loss);
+  }
+
+  bool runs_backward() const override { return true; }
+  Tensor ForwardBackward(const NamedTensors& batch,
+                         const amp::TrainingStep::ScaleLoss& scale) override {
+    if (!autograd::GradEnabled()) return Loss(batch);
+    scale_ = &scale;
+    const pipeline::StepResult result = pipeline_->Step({batch.At("ids")}, {batch.At("targets")});
+    scale_ = nullptr;
+    spans_ = pipeline_->spans();
+    return ToTensor(result.loss);
+  }
+
+  std::function<std::shared_ptr<void>()> NoSync() override {
+    return [this] {
+      averages_ = false;
+      return std::shared_ptr<void>(nullptr, [this](void*) { averages_ = true; });
+    };
+  }
+  std::function<Tensor(double)> ClipGradNorm() override {
+    return [this](double max_norm) {
+      return pipeline_->ClipGradNorm(max_norm, {.error_if_nonfinite = true});
+    };
+  }
+
+  void Inside(const std::function<void(models::Gpt2&)>& function) override {
+    // No rank computes the whole by itself: rank 0 gets a model of one piece.
+    const NamedTensors whole = Gather(pipeline_->module().StateDict());
+    if (whole.empty()) return;
+    models::Gpt2 model(config_.ModelConfig());
+    model.LoadStateDict(whole);
+    function(model);
+  }
+
+  // What this rank's stages have, and no more.
+  void LoadModel(const state::TensorSource& source) override {
+    CheckFits(source);
+    NamedTensors own;
+    for (const std::string& name : module().StateTensors().Names()) {
+      const state::TensorDescription* tensor = state::FindTensor(source, name);
+      if (tensor == nullptr) tensor = state::FindTensor(source, kEmbedding);  // a tied head
+      const Tensor flat = source.LoadRange(tensor->name, 0, NumElements(tensor->shape));
+      own.Insert(name, Reshape(flat, tensor->shape));
+    }
+    pipeline_->LoadStateDict(own);
+  }
+
+  void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
+    const NamedTensors parameters = Gather(pipeline_->module().StateDict());
+    const optim::OptimizerState own = optimizer.SaveState();
+    NamedTensors packed = own.tensors;
+    for (const auto& [name, number] : own.numbers) {
+      packed.Insert(absl::StrCat(kNumber, name), FromVector<int64_t>({number}, {}));
+    }
+    packed = Gather(packed);
+    if (packed.empty()) return;
+    for (const std::string& name : model().StateDict().Names()) {
+      state.model.Insert(name, parameters.At(name));
+    }
+    optim::OptimizerState whole;
+    for (const auto& [name, tensor] : packed) {
+      // The head's are those of the embedding that it is tied to.
+      absl::string_view plain = name;
+      const bool number = absl::ConsumePrefix(&plain, kNumber);
+      if (ParameterOf(std::string(plain)) == kHead) continue;
+      if (number) {
+        whole.numbers[std::string(plain)] = tensor.Item<int64_t>();
+      } else {
+        whole.tensors.Insert(plain, tensor);
+      }
+    }
+    PutOptimizer(whole, state);
+  }
+
+  void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
+            std::vector<std::string>& begins_anew) override {
+    if (!state.strategy.empty() || state.ranks > 0) {
+      begins_anew.push_back("what the strategy before kept for itself");
+    }
+    pipeline_->LoadStateDict(state.model);
+    const optim::OptimizerState whole = GetOptimizer(state);
+    optim::OptimizerState own;
+    for (const std::string& parameter : optimizer.parameters().Names()) {
+      const std::string& source = parameter == kHead ? kEmbedding : parameter;
+      for (const auto& [name, tensor] : whole.tensors) {
+        if (ParameterOf(name) != source) continue;
+        own.tensors.Insert(absl::StrCat(parameter, name.substr(source.size())), tensor);
+      }
+      for (const auto& [name, number] : whole.numbers) {
+        if (ParameterOf(name) != source) continue;
+        own.numbers[absl::StrCat(parameter, name.substr(source.size()))] = number;
+      }
+    }
+    optimizer.LoadState(own);
+  }
+
+  std::vector<Device> devices() const override {
+    if (group_ != nullptr) return TrainingStrategy::devices();
+    return strategies::CpuDevices(schedule_.rank_count());
+  }
+  std::string Details() const override {
+    std::string text =
+        absl::StrCat(", ", schedule_.name, ", ", schedule_.stage_count(), " stages on ",
+                     schedule_.rank_count(), group_ == nullptr ? " devices" : " ranks");
+    if (config_.DataRanks() > 1) absl::StrAppend(&text, ", ", config_.DataRanks(), " replicas");
+    return text;
+  }
+  bool shards() const override { return true; }
+
+  // The last step as rank 0's replica ran it.
+  std::string Picture() override {
+    const std::vector<pipeline::Span> spans = group_ == nullptr ? spans_ : GatherSpans(spans_);
+    if (spans.empty()) return "";
+    const pipeline::Timeline measured = pipeline::MakeTimeline(spans, schedule_.rank_count());
+    const auto even = pipeline::UniformCosts(schedule_.stage_count(), {1, 1, 1});
+    return absl::StrFormat(
+        "%sbubble: %.1f %% of the last pass; %.1f %% if all actions were alike\n",
+        pipeline::DrawText(measured, kDrawingWidth), 100 * measured.bubble,
+        100 * pipeline::Simulate(schedule_, even).bubble);
+  }
+
+ private:
+  static constexpr char kNumber[] = "number:";
+
+  static pipeline::StageFunction ForwardOf(const models::Gpt2Part& part) {
+    return
+        [forward = part.forward](TensorSpan inputs) -> TensorList { return {forward(inputs[0])}; };
+  }
+
+  // The whole model's names and shapes, so that all ranks refuse alike.
+  void CheckFits(const state::TensorSource& source) {
+    const NamedTensors whole = model().StateTensors();
+    std::vector<std::string> wrong;
+    for (const auto& [name, tensor] : whole) {
+      const state::TensorDescription* const found = state::FindTensor(source, name);
+      const bool repeats = name == kHead && model().config().tie_head;
+      if (found == nullptr && !repeats) wrong.push_back(absl::StrCat("\"", name, "\" is missing"));
+      if (found != nullptr && found->shape != tensor.shape()) {
+        wrong.push_back(absl::StrCat("\"", name, "\" has shape ", lockstep::ToString(found->shape),
+                                     " instead of ", lockstep::ToString(tensor.shape())));
+      }
+    }
+    for (const state::TensorDescription& tensor : source.tensors()) {
+      if (!whole.Contains(tensor.name)) {
+        wrong.push_back(absl::StrCat("\"", tensor.name, "\" is unknown"));
+      }
+    }
+    if (wrong.empty()) return;
+    throw InvalidArgumentError(
+        absl::StrCat("--init_from does not fit the model: ", absl::StrJoin(wrong, "; ")));
+  }
+
+  static Tensor ToTensor(double loss) { return FromVector<double>({loss}, {}); }
+
+  // Those of this rank, with bytes. The whole model stays on meta.
+  std::map<int, pipeline::Stage> OwnStages() {
+    std::map<int, pipeline::Stage> own;
+    std::vector<models::Gpt2Part> parts = Parts(config_, model());
+    for (int stage = 0; stage < schedule_.stage_count(); ++stage) {
+      if (schedule_.rank_of_stage[static_cast<size_t>(stage)] != group_->rank()) continue;
+      models::Gpt2Part& part = parts[static_cast<size_t>(stage)];
+      for (const auto& [path, part_module] : part.modules) {
+        const bool tied = path == "lm_head" && stage > 0 && model().config().tie_head;
+        if (tied) {
+          auto& head = static_cast<nn::Linear&>(*part_module);
+          const CategoryScope category(MemoryCategory::kParameter);
+          head.weight = autograd::SetRequiresGrad(
+              nn::MaterializeTensor(model().lm_head()->weight, CurrentDevice()), true);
+        } else {
+          nn::MaterializeModule(*part_module, CurrentDevice());
+        }
+      }
+      for (const auto& [path, part_module] : part.modules) {
+        for (const Tensor& parameter : part_module->Parameters()) {
+          parameters_[stage].push_back(parameter);
+        }
+      }
+      own[stage] = {std::move(part.modules), ForwardOf(part)};
+    }
+    return own;
+  }
+
+  pipeline::PipelineOptions Options() {
+    pipeline::PipelineOptions options;
+    options.schedule = schedule_;
+    const int64_t vocabulary = model().config().vocabulary;
+    options.loss = [vocabulary](TensorSpan outputs, TensorSpan targets) {
+      return CrossEntropy(Reshape(outputs[0], {-1, vocabulary}), Reshape(targets[0], {-1}));
+    };
+    const int last = schedule_.stage_count() - 1;
+    if (last > 0 && model().config().tie_head) {
+      options.tied = {{{0, kEmbedding}, {last, kHead}}};
+    }
+    options.weight = [](TensorSpan targets) {
+      return Sum(To(NotEqual(targets[0], kNoTarget), DType::kFloat64)).Item<double>();
+    };
+    options.scale_loss = [this](const Tensor& loss) { return (*scale_)(loss); };
+    if (config_.DataRanks() > 1) {
+      options.after_last_backward = [this](int stage) {
+        if (averages_) AverageStage(stage);
+      };
+    }
+    return options;
+  }
+
+  // The gradients of a stage over the replicas. Stages of a rank end in the same order on each.
+  void AverageStage(int stage) {
+    strategies::AverageGradients(parameters_.at(stage), *mesh_->Group("replicate"));
+  }
+
+  // On rank 0 everything that the ranks of its replica have; empty elsewhere.
+  NamedTensors Gather(const NamedTensors& own) {
+    if (group_ == nullptr) return own;
+    if (mesh_->Coordinate("replicate") > 0) return {};
+    return strategies::GatherNamedTensors(own, *group_);
+  }
+
+  std::vector<pipeline::Span> GatherSpans(const std::vector<pipeline::Span>& own) {
+    if (mesh_->Coordinate("replicate") > 0) return {};
+    std::string text;
+    for (const pipeline::Span& span : own) {
+      absl::StrAppend(
+          &text, absl::StrFormat("%d %s %.9f %.9f\n", span.rank, pipeline::ToString(span.action),
+                                 span.start_seconds, span.end_seconds));
+    }
+    std::vector<pipeline::Span> all;
+    for (const std::string& lines : comm::GatherBytes(*group_, text)) {
+      for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
+        const std::vector<std::string> fields = absl::StrSplit(line, ' ');
+        all.push_back({std::stoi(fields[0]), pipeline::ParseAction(fields[1]), std::stod(fields[2]),
+                       std::stod(fields[3])});
+      }
+    }
+    return all;
+  }
+
+  // Rows without targets, which count nothing, where a batch is smaller than the micro-batches.
+  std::pair<Tensor, Tensor> WithEnoughRows(const Tensor& ids, const Tensor& targets) const {
+    const int64_t missing = config_.micro_batches - ids.size(0);
+    if (missing <= 0) return {ids, targets};
+    const Shape shape = {missing, ids.size(1)};
+    return {Concat({ids, Zeros(shape, {.dtype = ids.dtype()})}, 0),
+            Concat({targets, Full(shape, kNoTarget, {.dtype = targets.dtype()})}, 0)};
+  }
+
+  const TrainConfig config_;
+  const pipeline::Schedule schedule_;
+  std::unique_ptr<comm::DeviceMesh> mesh_;         // null in one process, as the group is
+  std::shared_ptr<comm::Communicator> group_;      // the ranks of this replica
+  std::map<int, std::vector<Tensor>> parameters_;  // of each stage of this rank
+  std::unique_ptr<pipeline::Pipeline> pipeline_;
+  const amp::TrainingStep::ScaleLoss* scale_ = nullptr;  // of the pass that runs
+  bool averages_ = true;                                 // over the replicas, after the pass
+  std::vector<pipeline::Span> spans_;  // of the last pass, on this process's ranks
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingStrategy> MakePipelineStrategy(const TrainConfig& config,
+                                                       std::shared_ptr<models::Gpt2> model,
+                                                       std::shared_ptr<comm::Communicator> world) {
+  return std::make_unique<PipelineStrategy>(config, model, world);
+}
+
+}  // namespace lockstep::examples

@@ -1,0 +1,193 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// train_gpt under a pipeline, run as a user does.
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "lockstep/examples/train_gpt_testing.h"
+#include "lockstep/state/safetensors.h"
+#include "lockstep/tensor/named_tensors.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep::examples {
+namespace {
+
+class TrainGptPipelineTest : public ::testing::Test {
+ protected:
+  TrainGptPipelineTest() : folder_(NewFolder()) { WriteText(folder_); }
+
+  // The output of a run of 4 steps with 5 blocks, or of one that is resumed.
+  std::string Train(std::vector<std::string> flags) const {
+    if (!absl::StartsWith(flags[0], "--resume")) {
+      flags.insert(flags.end(), {"--steps=4", "--save_every=2", "--layers=5", "--heads=2",
+                                 "--width=32", "--block=16", "--batch=8", "--micro_batches=4"});
+    }
+    flags.insert(flags.end(), {"--data=text.txt", "--threads_per_rank=1"});
+    Process process(flags, folder_);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    return process.out();
+  }
+
+  std::string PathOf(const std::string& run, const std::string& file = "model.safetensors") const {
+    return absl::StrCat(folder_, "/", run, "/step-00000004/", file);
+  }
+
+  void ExpectSameModel(const std::string& a, const std::string& b) const {
+    EXPECT_TRUE(ReadAll(PathOf(a)) == ReadAll(PathOf(b))) << a << " and " << b;
+  }
+
+  // The sum of gradients of a tied head is made in another order than in one piece.
+  void ExpectNear(const std::string& a, const std::string& b) const {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      const NamedTensors x = state::SafetensorsFile::Open(PathOf(a, file)).LoadAll();
+      const NamedTensors y = state::SafetensorsFile::Open(PathOf(b, file)).LoadAll();
+      EXPECT_EQ(x.size(), y.size()) << file;
+      for (const auto& [name, tensor] : x) {
+        const double largest = Max(Abs(tensor)).Item<double>();
+        EXPECT_LE(Max(Abs(tensor - y.At(name))).Item<double>(), 1e-4 * largest + 1e-6) << name;
+      }
+    }
+  }
+
+  const std::string folder_;
+};
+
+TEST_F(TrainGptPipelineTest, ThreadsAndRanksAndSchedulesTrainBitForBitAndAsOnePiece) {
+  Train({"--strategy=single", "--out=single"});
+  const std::string out = Train({"--strategy=pipeline", "--stages=3", "--out=threads"});
+  ExpectNear("single", "threads");
+  const std::string ranks =
+      Train({"--strategy=pipeline", "--stages=3", "--ranks=3", "--out=ranks"});
+  ExpectSameModel("threads", "ranks");
+  ExpectNear("threads", "ranks");
+  for (const char* schedule : {"gpipe", "zb_h1"}) {
+    Train({"--strategy=pipeline", "--stages=3", absl::StrCat("--schedule=", schedule),
+           absl::StrCat("--out=", schedule)});
+    ExpectSameModel("threads", schedule);
+  }
+  Train({"--strategy=pipeline", "--schedule=interleaved", "--ranks=2", "--out=interleaved"});
+  ExpectNear("single", "interleaved");
+  // The timeline, a lane a rank, and the bubble with and without what the machine adds.
+  for (const std::string& text : {out, ranks}) {
+    EXPECT_EQ(LinesWith(text, "rank 0 |").size(), 1u) << text;
+    EXPECT_EQ(LinesWith(text, "rank 2 |").size(), 1u) << text;
+    const std::vector<std::string> bubble = LinesWith(text, "bubble: ");
+    ASSERT_EQ(bubble.size(), 1u) << text;
+    EXPECT_TRUE(absl::StrContains(bubble[0], "33.3 % if all actions were alike")) << bubble[0];
+    EXPECT_TRUE(absl::StrContains(text, "B3")) << "a step, not a validation: " << text;
+  }
+  EXPECT_TRUE(absl::StrContains(out, "1f1b, 3 stages on 3 devices")) << out;
+  EXPECT_TRUE(absl::StrContains(ranks, "1f1b, 3 stages on 3 ranks")) << ranks;
+}
+
+// A device or rank has the parameters of its own blocks, and nothing of the others'.
+TEST_F(TrainGptPipelineTest, EachStageHoldsItsOwnPart) {
+  for (const bool ranks : {false, true}) {
+    const std::string out =
+        Train({"--strategy=pipeline", "--stages=5", absl::StrCat("--ranks=", ranks ? 5 : 1),
+               absl::StrCat("--out=", ranks ? "ranks" : "threads")});
+    const std::vector<std::string> header =
+        absl::StrSplit(LinesWith(out, "peak MB").at(0), ' ', absl::SkipEmpty());
+    const double block = (12 * 32 * 32 + 13 * 32) * 4 / 1e6;
+    const double tokens = 256 * 32 * 4 / 1e6;
+    for (int stage = 0; stage < 5; ++stage) {
+      const std::string row =
+          ranks ? absl::StrCat("  ", stage, " cpu:0") : absl::StrCat("  0 cpu:", stage);
+      const std::vector<std::string> cells =
+          absl::StrSplit(LinesWith(out, row).at(0), ' ', absl::SkipEmpty());
+      const double own = block + (stage == 0 || stage == 4 ? tokens : 0);
+      for (size_t i = 0; i < cells.size(); ++i) {
+        if (header[i] != "optimizer") continue;
+        double megabytes = 0;
+        ASSERT_TRUE(absl::SimpleAtod(cells[i], &megabytes));
+        // Two decimals, and positions and a norm.
+        EXPECT_NEAR(megabytes, 2 * own, 0.011) << row;
+      }
+    }
+  }
+}
+
+TEST_F(TrainGptPipelineTest, StatesGoToOneRankAndBackAndModelsBegin) {
+  Train({"--strategy=single", "--out=single"});
+  const std::vector<std::string> pipeline = {"--strategy=pipeline", "--stages=3", "--ranks=3"};
+  Train({pipeline[0], pipeline[1], pipeline[2], "--out=ranks"});
+  Train({"--resume=ranks/step-00000002", "--out=again"});
+  ExpectSameModel("ranks", "again");
+  Train({"--resume=ranks/step-00000002", "--strategy=single", "--out=back"});
+  ExpectNear("single", "back");
+  Train({"--resume=single/step-00000002", "--strategy=pipeline", "--stages=2", "--schedule=gpipe",
+         "--out=on"});
+  ExpectNear("single", "on");
+  const auto begins = [&](const std::string& ranks, const std::string& out) {
+    Process process(
+        {"--strategy=pipeline", "--stages=3", "--layers=5", "--heads=2", "--width=32", "--block=16",
+         "--batch=8", "--steps=1", "--lr=1e-30", "--data=text.txt",
+         "--init_from=single/step-00000004/model.safetensors", "--ranks=" + ranks, "--out=" + out},
+        folder_);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    EXPECT_TRUE(ReadAll(absl::StrCat(folder_, "/", out, "/step-00000001/model.safetensors")) ==
+                ReadAll(PathOf("single")));
+  };
+  begins("1", "begun");
+  begins("3", "begun_on_ranks");
+}
+
+TEST_F(TrainGptPipelineTest, ReplicasPrecisionCheckpointsAndAccumulation) {
+  // Two replicas of 4 rows are one pipeline of 8 but for the order of a sum.
+  Train({"--strategy=pipeline", "--stages=2", "--ranks=1", "--out=one"});
+  Train({"--strategy=pipeline", "--stages=2", "--ranks=4", "--replicas=2", "--out=replicas"});
+  const auto loss = [&](const std::string& out) {
+    double value = 0;
+    EXPECT_TRUE(absl::SimpleAtod(Summary(out)["validation_loss"], &value)) << out;
+    return value;
+  };
+  ExpectNear("one", "replicas");
+  for (const char* amp : {"bf16", "fp16"}) {
+    const std::vector<std::string> more = {absl::StrCat("--amp=", amp), "--accumulate=2",
+                                           "--checkpoint=block"};
+    const double single = loss(
+        Train({"--strategy=single", more[0], more[1], more[2], absl::StrCat("--out=s_", amp)}));
+    const double threads = loss(Train({"--strategy=pipeline", "--stages=2", more[0], more[1],
+                                       more[2], absl::StrCat("--out=t_", amp)}));
+    const double ranks = loss(Train({"--strategy=pipeline", "--stages=2", "--ranks=2", more[0],
+                                     more[1], more[2], absl::StrCat("--out=r_", amp)}));
+    EXPECT_EQ(threads, ranks) << amp;
+    EXPECT_NEAR(single, threads, 2e-2) << amp;
+  }
+}
+
+TEST_F(TrainGptPipelineTest, WrongInputIsOneLineAndStatusOne) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--strategy=pipeline", "--schedule=2f2b"}, "--schedule=2f2b"},
+      {{"--strategy=pipeline", "--stages=5"}, "--stages=5"},
+      {{"--strategy=pipeline", "--micro_batches=13"}, "more than the 12 rows"},
+      {{"--strategy=pipeline", "--stages=3", "--ranks=2"}, "one for each of 3 parts"},
+      {{"--strategy=pipeline", "--stages=2", "--ranks=2", "--replicas=2"}, "--replicas=2"},
+      {{"--strategy=pipeline", "--schedule=interleaved", "--micro_batches=3"},
+       "no multiple of the 2 ranks"},
+      {{"--strategy=pipeline", "--schedule=interleaved", "--stages=3"}, "do not divide"},
+      {{"--strategy=pipeline", "--stages_per_rank=2"}, "is for --schedule=interleaved"},
+      {{"--strategy=pipeline", "--offload_activations"}, "--checkpoint=block"},
+      {{"--strategy=ddp", "--schedule=gpipe"}, "is for --strategy=pipeline"},
+      {{"--strategy=fsdp", "--stages_per_rank=2"}, "is for --strategy=pipeline"},
+  };
+  for (const auto& [flags, words] : cases) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), {"--data=text.txt", "--out=none"});
+    Process process(all, folder_);
+    EXPECT_EQ(process.Wait(), 1) << words;
+    EXPECT_TRUE(absl::StrContains(process.err(), words)) << words << ": " << process.err();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::examples

@@ -1,0 +1,397 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes wrong in one stage is told on every rank, with the stage, the micro-batch and the
+// action, and nothing hangs.
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "lockstep/autograd/hooks.h"
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/testing.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/nn/linear.h"
+#include "lockstep/strategies/pipeline/pipeline.h"
+#include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/stage.h"
+#include "lockstep/strategies/pipeline/testing.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+using testing_util::CutEvenly;
+using testing_util::Inputs;
+using testing_util::MakeMlp;
+using testing_util::MseOf;
+using testing_util::RankOutcome;
+using testing_util::RunRanks;
+using testing_util::StagesOf;
+using testing_util::Targets;
+
+constexpr int kStages = 3;
+
+// Opens once.
+class Gate {
+ public:
+  void Open() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  void Pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    opened_.wait(lock, [this] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+};
+
+// Runs `before` in front of a stage's n-th forward (from 0).
+void Precede(Stage& stage, std::function<void(int)> before) {
+  auto count = std::make_shared<std::atomic<int>>(0);
+  stage.forward = [inner = stage.forward, before = std::move(before),
+                   count](TensorSpan in) -> TensorList {
+    before(count->fetch_add(1));
+    return inner(in);
+  };
+}
+
+// Throws in the n-th backward of a stage's output.
+void ThrowInBackward(Stage& stage, int n) {
+  auto count = std::make_shared<std::atomic<int>>(0);
+  stage.forward = [inner = stage.forward, count, n](TensorSpan in) -> TensorList {
+    TensorList outputs = inner(in);
+    autograd::RegisterHook(outputs[0], [count, n](const Tensor&) -> Tensor {
+      if (count->fetch_add(1) == n) throw FailedPreconditionError("planted in backward");
+      return {};
+    });
+    return outputs;
+  };
+}
+
+std::vector<Stage> Stages() { return CutEvenly(*MakeMlp(8), kStages); }
+
+PipelineOptions Options(std::optional<absl::Duration> timeout = std::nullopt) {
+  return {.schedule = OneForwardOneBackward(kStages, 4), .loss = MseOf, .timeout = timeout};
+}
+
+Error StepError(Pipeline& pipeline) {
+  return ErrorOf([&] { pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)}); });
+}
+
+void ExpectParts(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_TRUE(absl::StrContains(message, part)) << part << " in: " << message;
+  }
+}
+
+// That a pipeline which has failed trains as one that has not.
+void ExpectUsable(Pipeline& pipeline) {
+  pipeline.module().ZeroGrad();
+  pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+  Pipeline other(Stages(), Options());
+  other.Step({Inputs(0, 9)}, {Targets(0, 9)});
+  EXPECT_EQ(testing_util::GradientsOf(pipeline.module()),
+            testing_util::GradientsOf(other.module()));
+}
+
+// ---- Threads ----
+
+TEST(PipelineFailure, AThrowInForwardIsNamedAndThePipelineGoesOn) {
+  for (int stage = 0; stage < kStages; ++stage) {
+    std::vector<Stage> stages = Stages();
+    Precede(stages[static_cast<size_t>(stage)], [](int n) {
+      if (n == 2) throw ResourceExhaustedError("planted");
+    });
+    Pipeline pipeline(std::move(stages), Options());
+    const Error error = StepError(pipeline);
+    EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
+    const std::string number = std::to_string(stage);
+    ExpectParts(error.message(), {"rank " + number, "stage " + number, "micro-batch 2",
+                                  "action " + number + "F2", "planted"});
+    ExpectUsable(pipeline);
+  }
+}
+
+TEST(PipelineFailure, AThrowInBackwardIsNamedAndThePipelineGoesOn) {
+  for (const bool split : {false, true}) {
+    std::vector<Stage> stages = Stages();
+    ThrowInBackward(stages[1], 1);
+    PipelineOptions options = Options();
+    if (split) options.schedule = ZeroBubbleH1(kStages, 4);
+    Pipeline pipeline(std::move(stages), options);
+    const Error error = StepError(pipeline);
+    EXPECT_EQ(error.code(), absl::StatusCode::kFailedPrecondition);
+    ExpectParts(error.message(),
+                {"rank 1, stage 1, micro-batch 1, action 1", "planted in backward"});
+    ExpectUsable(pipeline);
+  }
+}
+
+TEST(PipelineFailure, OtherExceptionsAreInternalErrors) {
+  std::vector<Stage> stages = Stages();
+  Precede(stages[1], [](int n) {
+    if (n == 1) throw std::runtime_error("of the user");
+    if (n == 3) throw 7;
+  });
+  Pipeline pipeline(std::move(stages), Options());
+  Error error = StepError(pipeline);
+  EXPECT_EQ(error.code(), absl::StatusCode::kInternal);
+  ExpectParts(error.message(), {"action 1F1", "of the user"});
+  // The third forward is micro-batch 1 of this run, or of the next.
+  pipeline.module().ZeroGrad();
+  error = StepError(pipeline);
+  EXPECT_EQ(error.code(), absl::StatusCode::kInternal);
+  ExpectParts(error.message(), {"no standard type"});
+  ExpectUsable(pipeline);
+}
+
+TEST(PipelineFailure, TheFirstErrorCounts) {
+  std::vector<Stage> stages = Stages();
+  Precede(stages[0], [](int n) {
+    if (n == 0) throw InvalidArgumentError("the first");
+  });
+  Precede(stages[2], [](int n) {
+    if (n == 0) throw InvalidArgumentError("the last");
+  });
+  Pipeline pipeline(std::move(stages), Options());
+  ExpectParts(StepError(pipeline).message(), {"stage 0", "the first"});
+}
+
+TEST(PipelineFailure, AHookThatThrowsIsNamed) {
+  PipelineOptions options = Options();
+  bool throws = true;
+  options.after_last_backward = [&](int stage) {
+    if (stage == 1 && throws) throw UnavailableError("the replicas are gone");
+  };
+  Pipeline pipeline(Stages(), options);
+  const Error error = StepError(pipeline);
+  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable);
+  ExpectParts(error.message(), {"stage 1, micro-batch 3", "the replicas are gone"});
+  throws = false;
+  ExpectUsable(pipeline);
+}
+
+TEST(PipelineFailure, AFailedStepLeavesTiedGradientsOfEarlierRounds) {
+  ManualSeed(1);
+  const auto a = std::make_shared<nn::Linear>(5, 5), b = std::make_shared<nn::Linear>(5, 5);
+  bool throws = false;
+  std::vector<Stage> stages = {MakeStage("a", a), MakeStage("b", b)};
+  Precede(stages[1], [&](int) {
+    if (throws) throw InvalidArgumentError("planted");
+  });
+  Pipeline pipeline(std::move(stages),
+                    {.schedule = GPipe(2, 2),
+                     .loss = [](TensorSpan out, TensorSpan) { return Mean(out[0]); },
+                     .tied = {{{0, "a.weight"}, {1, "b.weight"}}}});
+  pipeline.Step({Inputs(0, 4)}, {});
+  const std::vector<float> before = autograd::Grad(a->weight).ToVector<float>();
+  throws = true;
+  EXPECT_EQ(ErrorOf([&] { pipeline.Step({Inputs(0, 4)}, {}); }).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(autograd::Grad(a->weight).ToVector<float>(), before);
+  EXPECT_EQ(autograd::Grad(b->weight).ToVector<float>(), before);
+}
+
+TEST(PipelineFailure, AStallEndsAtTheDeadline) {
+  Gate gate;
+  std::vector<Stage> stages = Stages();
+  Precede(stages[1], [&](int n) {
+    if (n == 1) gate.Pass();
+  });
+  Pipeline pipeline(std::move(stages), Options(absl::Milliseconds(300)));
+  const Stopwatch watch;
+  const Error error = StepError(pipeline);
+  EXPECT_LT(watch.ElapsedSeconds(), 10);
+  EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
+  ExpectParts(error.message(), {"within 300ms", "rank 1 at 1F1"});
+  // The stage is still running: nothing else may use it.
+  const Error again = StepError(pipeline);
+  EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
+  ExpectParts(again.message(), {"rank 1 is at 1F1"});
+  gate.Open();
+  ExpectUsable(pipeline);
+}
+
+// ---- Ranks of a communicator ----
+
+std::vector<RankOutcome> StepOnRanks(const std::function<void(int rank, Stage& stage)>& spoil,
+                                     const std::string& backend = "shm") {
+  return RunRanks(
+      kStages,
+      [&](int rank, std::shared_ptr<comm::Communicator> world) {
+        const PipelineOptions options = Options();
+        std::map<int, Stage> own = StagesOf(options.schedule, rank, Stages());
+        spoil(rank, own.at(rank));
+        Pipeline pipeline(std::move(own), world, options);
+        pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+      },
+      backend);
+}
+
+void ExpectAllKnow(const std::vector<RankOutcome>& outcomes, int culprit, absl::StatusCode code,
+                   const std::vector<std::string>& parts) {
+  for (int rank = 0; rank < kStages; ++rank) {
+    const RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
+    EXPECT_EQ(outcome.code, rank == culprit ? code : absl::StatusCode::kAborted) << outcome.message;
+    ExpectParts(outcome.message, parts);
+    ExpectParts(outcome.message, {"pipeline: rank " + std::to_string(rank), "action"});
+  }
+}
+
+TEST(PipelineFailure, EveryRankKnowsOfAThrow) {
+  for (const std::string backend : {"shm", "gloo"}) {
+    SCOPED_TRACE(backend);
+    const Stopwatch watch;
+    ExpectAllKnow(StepOnRanks(
+                      [](int rank, Stage& stage) {
+                        if (rank != 1) return;
+                        Precede(stage, [](int n) {
+                          if (n == 2) throw ResourceExhaustedError("planted");
+                        });
+                      },
+                      backend),
+                  1, absl::StatusCode::kResourceExhausted,
+                  {"stage 1, micro-batch 2, action 1F2", "planted"});
+    ExpectAllKnow(StepOnRanks(
+                      [](int rank, Stage& stage) {
+                        if (rank == 1) ThrowInBackward(stage, 1);
+                      },
+                      backend),
+                  1, absl::StatusCode::kFailedPrecondition,
+                  {"stage 1, micro-batch 1, action 1B1", "planted in backward"});
+    EXPECT_LT(watch.ElapsedSeconds(), 20) << "no deadline was waited for";
+  }
+}
+
+TEST(PipelineFailure, EveryRankKnowsOfABatchThatIsRefused) {
+  const auto outcomes = RunRanks(kStages, [&](int rank, auto world) {
+    const PipelineOptions options = Options();
+    Pipeline pipeline(StagesOf(options.schedule, rank, Stages()), world, options);
+    const std::vector<Tensor> x =
+        rank == 0 ? std::vector<Tensor>{Inputs(0, 3)} : std::vector<Tensor>{};
+    const std::vector<Tensor> y =
+        rank == 2 ? std::vector<Tensor>{Targets(0, 4)} : std::vector<Tensor>{};
+    pipeline.Step(x, y);
+  });
+  EXPECT_EQ(outcomes[0].code, absl::StatusCode::kInvalidArgument);
+  for (const RankOutcome& outcome : outcomes) {
+    ExpectParts(outcome.message, {"3 rows", "4 micro-batches"});
+  }
+}
+
+TEST(PipelineFailure, ARankThatLeavesIsNoticed) {
+  const Stopwatch watch;
+  const auto outcomes = RunRanks(kStages, [&](int rank, auto world) {
+    const PipelineOptions options = Options();
+    Pipeline pipeline(StagesOf(options.schedule, rank, Stages()), world, options);
+    pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+    if (rank == 1) return;
+    pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+  });
+  EXPECT_LT(watch.ElapsedSeconds(), 20) << "no deadline was waited for";
+  for (const int rank : {0, 2}) {
+    const RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
+    EXPECT_NE(outcome.code, absl::StatusCode::kOk);
+    ExpectParts(outcome.message, {"pipeline: rank " + std::to_string(rank), "action"});
+  }
+}
+
+TEST(PipelineFailure, ARankThatStallsIsNoticedAtTheDeadline) {
+  Gate gate;
+  std::atomic<int> failed = 0;
+  const auto outcomes = RunRanks(kStages, [&](int rank, auto world) {
+    PipelineOptions options = Options(absl::Milliseconds(500));
+    std::map<int, Stage> own = StagesOf(options.schedule, rank, Stages());
+    if (rank == 1) {
+      Precede(own.at(1), [&](int n) {
+        if (n == 1) gate.Pass();
+      });
+    }
+    Pipeline pipeline(std::move(own), world, options);
+    try {
+      pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+    } catch (const Error&) {
+      // The rank that stalls comes back when both others have given up.
+      if (rank != 1 && failed.fetch_add(1) == 1) gate.Open();
+      throw;
+    }
+  });
+  for (const RankOutcome& outcome : outcomes) EXPECT_NE(outcome.code, absl::StatusCode::kOk);
+  const bool one_by_deadline = outcomes[0].code == absl::StatusCode::kDeadlineExceeded ||
+                               outcomes[2].code == absl::StatusCode::kDeadlineExceeded;
+  EXPECT_TRUE(one_by_deadline) << outcomes[0].message << "\n" << outcomes[2].message;
+}
+
+// ---- Construction ----
+
+TEST(PipelineFailure, WrongOptionsAreRefusedWithTheNumbers) {
+  const auto error_of = [](std::vector<Stage> stages, PipelineOptions options) {
+    const Error error = ErrorOf([&] { Pipeline pipeline(std::move(stages), options); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    return error.message();
+  };
+  PipelineOptions four = Options();
+  four.schedule = GPipe(4, 2);
+  ExpectParts(error_of(Stages(), four), {"3 stages", "has 4"});
+  PipelineOptions invalid = Options();
+  invalid.schedule.ranks[0].pop_back();
+  error_of(Stages(), invalid);
+  PipelineOptions devices = Options();
+  devices.devices = {Cpu(0), Cpu(1)};
+  ExpectParts(error_of(Stages(), devices), {"2 devices", "3 ranks"});
+  devices.devices = {Cpu(0), Cpu(1), Cpu(1)};
+  error_of(Stages(), devices);
+  PipelineOptions threads = Options();
+  threads.threads_per_rank = -1;
+  error_of(Stages(), threads);
+  PipelineOptions timeout = Options(absl::ZeroDuration());
+  error_of(Stages(), timeout);
+  std::vector<Stage> empty = Stages();
+  empty[1].forward = nullptr;
+  ExpectParts(error_of(std::move(empty), Options()), {"stage 1 has no forward"});
+  PipelineOptions many = Options();
+  many.schedule = GPipe(9, 2);
+  ExpectParts(error_of(std::vector<Stage>(9, Stages()[0]), many), {"9 ranks", "8 devices"});
+}
+
+TEST(PipelineFailure, RanksWithTheWrongStagesAreRefused) {
+  const auto outcomes = RunRanks(2, [&](int rank, auto world) {
+    Pipeline pipeline(StagesOf(Options().schedule, rank, Stages()), world, Options());
+  });
+  for (const RankOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, absl::StatusCode::kInvalidArgument);
+    ExpectParts(outcome.message, {"2 ranks", "has 3"});
+  }
+  const auto wrong = RunRanks(kStages, [&](int rank, auto world) {
+    const int other = (rank + 1) % kStages;
+    Pipeline pipeline(StagesOf(Options().schedule, other, Stages()), world, Options());
+  });
+  for (const RankOutcome& outcome : wrong) {
+    EXPECT_EQ(outcome.code, absl::StatusCode::kInvalidArgument);
+    ExpectParts(outcome.message, {"is given stages"});
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline

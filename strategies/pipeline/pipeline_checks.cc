@@ -1,0 +1,154 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/strategies/pipeline/pipeline_checks.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/error.h"
+#include "lockstep/strategies/data_parallel/device_list.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+template <typename... Args>
+[[noreturn]] void Refuse(const Args&... pieces) {
+  throw InvalidArgumentError(absl::StrCat("Pipeline: ", pieces...));
+}
+
+std::string NumbersOf(const std::map<int, Stage>& stages) {
+  return absl::StrJoin(
+      stages, ", ", [](std::string* out, const auto& entry) { absl::StrAppend(out, entry.first); });
+}
+
+}  // namespace
+
+Schedule CheckedSchedule(Schedule schedule) {
+  Validate(schedule);
+  bool has_transfers = false;
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    for (const Action& action : actions) has_transfers |= IsTransfer(action.kind);
+  }
+  return has_transfers ? schedule : WithTransfers(std::move(schedule));
+}
+
+std::map<int, Stage> NumberedStages(std::vector<Stage> stages, const Schedule& schedule) {
+  if (static_cast<int>(stages.size()) != schedule.stage_count()) {
+    Refuse(stages.size(), " stages are given and the schedule \"", schedule.name, "\" has ",
+           schedule.stage_count());
+  }
+  std::map<int, Stage> result;
+  for (Stage& stage : stages) {
+    const auto number = static_cast<int>(result.size());
+    if (stage.forward == nullptr) Refuse("stage ", number, " has no forward");
+    result.emplace(number, std::move(stage));
+  }
+  return result;
+}
+
+void CheckOwnStages(const std::map<int, Stage>& stages, const Schedule& schedule, int rank,
+                    int ranks) {
+  if (ranks != schedule.rank_count()) {
+    Refuse("the group has ", ranks, " ranks and the schedule \"", schedule.name, "\" has ",
+           schedule.rank_count());
+  }
+  std::vector<int> own;
+  for (int s = 0; s < schedule.stage_count(); ++s) {
+    if (schedule.rank_of_stage[static_cast<size_t>(s)] == rank) own.push_back(s);
+  }
+  std::vector<int> given;
+  for (const auto& [number, stage] : stages) given.push_back(number);
+  if (own != given) {
+    Refuse("rank ", rank, " has stages ", absl::StrJoin(own, ", "), " in the schedule \"",
+           schedule.name, "\" and is given stages ", NumbersOf(stages));
+  }
+  for (const auto& [number, stage] : stages) {
+    if (stage.forward == nullptr) Refuse("stage ", number, " has no forward");
+  }
+}
+
+std::map<int, std::unique_ptr<StageTree>> MakeTrees(const std::map<int, Stage>& stages,
+                                                    StageTree& whole) {
+  std::map<int, std::unique_ptr<StageTree>> trees;
+  absl::flat_hash_map<const TensorImpl*, int> stage_of;
+  for (const auto& [number, stage] : stages) {
+    auto& tree = trees[number] = std::make_unique<StageTree>();
+    for (const auto& [path, module] : stage.parts) {
+      tree->Add(path, module);
+      whole.Add(path, module);
+    }
+    for (const auto& [name, tensor] : tree->StateTensors()) {
+      const auto [it, is_new] = stage_of.emplace(&tensor.impl(), number);
+      if (!is_new && it->second != number) {
+        Refuse("\"", name, "\" of stage ", number, " is the very tensor of stage ", it->second,
+               "; give each stage a copy and name both in PipelineOptions::tied");
+      }
+    }
+  }
+  return trees;
+}
+
+std::vector<std::vector<TiedCopy>> FindTied(
+    const PipelineOptions& options, const std::map<int, std::unique_ptr<StageTree>>& trees) {
+  std::vector<std::vector<TiedCopy>> groups;
+  std::set<std::pair<int, std::string>> seen;
+  const int stages = options.schedule.stage_count();
+  for (const std::vector<StageParameter>& group : options.tied) {
+    if (group.size() < 2) Refuse("a group of ", group.size(), " tied parameters; give two or more");
+    std::vector<TiedCopy>& copies = groups.emplace_back();
+    for (const StageParameter& parameter : group) {
+      const auto& [stage, name] = parameter;
+      const int least = copies.empty() ? 0 : copies.back().stage + 1;
+      if (stage < least || stage >= stages) {
+        Refuse("the tied parameter \"", name, "\" is said to be of stage ", stage,
+               "; stages ascend in a group, and the pipeline has ", stages);
+      }
+      if (!seen.emplace(stage, name).second) {
+        Refuse("\"", name, "\" of stage ", stage, " is in two groups of tied parameters");
+      }
+      TiedCopy copy = {stage, name, options.schedule.rank_of_stage[static_cast<size_t>(stage)], {}};
+      if (const auto tree = trees.find(stage); tree != trees.end()) {
+        copy.parameter = tree->second->NamedParameters().At(name);
+      }
+      copies.push_back(std::move(copy));
+    }
+  }
+  return groups;
+}
+
+void CheckOptions(const PipelineOptions& options, bool one_process) {
+  const int ranks = options.schedule.rank_count();
+  if (one_process && !options.devices.empty()) {
+    strategies::CheckDevices(options.devices, "Pipeline");
+    if (static_cast<int>(options.devices.size()) != ranks) {
+      Refuse(options.devices.size(), " devices are given and the schedule \"",
+             options.schedule.name, "\" has ", ranks, " ranks");
+    }
+  }
+  if (one_process && options.devices.empty() && ranks > kMaxDevicesPerType) {
+    Refuse("the schedule \"", options.schedule.name, "\" has ", ranks, " ranks and there are ",
+           kMaxDevicesPerType, " devices in a process; give each rank a process of its own");
+  }
+  if (!one_process && !options.devices.empty()) {
+    Refuse("devices are given with a group; a rank is on its current device (DeviceScope)");
+  }
+  if (options.threads_per_rank < 0) {
+    Refuse("threads_per_rank is ", options.threads_per_rank, "; give at least 1, or 0");
+  }
+  if (!one_process && options.threads_per_rank != 0) {
+    Refuse("threads_per_rank is ", options.threads_per_rank,
+           " with a group; a rank has its own number of threads (SetIntraOpThreads)");
+  }
+  if (options.timeout.has_value() && *options.timeout <= absl::ZeroDuration()) {
+    Refuse("the timeout is ", absl::FormatDuration(*options.timeout), "; it is positive");
+  }
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,39 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a Pipeline refuses at construction, and the schedule that it runs. Internal.
+#ifndef LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_CHECKS_H_
+#define LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_CHECKS_H_
+
+#include <map>
+#include <vector>
+
+#include "lockstep/strategies/pipeline/pipeline.h"
+#include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/stage.h"
+#include "lockstep/strategies/pipeline/stage_tree.h"
+#include "lockstep/strategies/pipeline/tied_parameters.h"
+
+namespace lockstep::pipeline {
+
+// The schedule with transfers. Throws as Validate.
+Schedule CheckedSchedule(Schedule schedule);
+// All stages of one process by number. Throws InvalidArgument when they are not the schedule's.
+std::map<int, Stage> NumberedStages(std::vector<Stage> stages, const Schedule& schedule);
+// Throws InvalidArgument unless `stages` are those that the schedule places on `rank`.
+void CheckOwnStages(const std::map<int, Stage>& stages, const Schedule& schedule, int rank,
+                    int ranks);
+// Fills one tree a stage, and `whole`, with the stages' parts. Throws InvalidArgument for paths
+// that meet and for a parameter or buffer in two stages.
+std::map<int, std::unique_ptr<StageTree>> MakeTrees(const std::map<int, Stage>& stages,
+                                                    StageTree& whole);
+// Finds the copies. Throws InvalidArgument for groups that are not ascending stages, or of fewer
+// than two, a name that a stage here does not have, and a parameter in two groups.
+std::vector<std::vector<TiedCopy>> FindTied(const PipelineOptions& options,
+                                            const std::map<int, std::unique_ptr<StageTree>>& trees);
+// Devices, threads, timeout and loss.
+void CheckOptions(const PipelineOptions& options, bool one_process);
+
+}  // namespace lockstep::pipeline
+
+#endif  // LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_CHECKS_H_

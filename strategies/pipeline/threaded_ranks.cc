@@ -1,0 +1,182 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "lockstep/strategies/pipeline/threaded_ranks.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/autograd/worker_pool.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/strategies/pipeline/thread_transport.h"
+#include "lockstep/tensor/thread_state.h"
+
+namespace lockstep::pipeline {
+
+// Shared with the threads: one that does not come back in time still has all that it uses.
+struct ThreadedRanks::State {
+  std::shared_ptr<const ExecutionPlan> plan;
+  RunRequest request;
+  std::shared_ptr<ThreadPost> post;
+  std::vector<std::unique_ptr<ThreadTransport>> transports;
+  std::vector<std::unique_ptr<RankRun>> ranks;
+  std::vector<ThreadState> thread_states;
+
+  std::mutex mutex;
+  std::condition_variable ended;
+  std::vector<bool> has_ended;
+  size_t running = 0;
+  std::exception_ptr error;  // the first
+
+  void RunRank(size_t rank) {
+    std::exception_ptr thrown;
+    try {
+      const ScopedThreadState scope(thread_states[rank]);
+      ranks[rank]->Run();
+    } catch (const Error& caught) {
+      thrown = std::current_exception();
+      {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (error == nullptr) error = thrown;
+      }
+      post->Fail(caught);
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    has_ended[rank] = true;
+    --running;
+    ended.notify_all();
+  }
+
+  // "rank 0 is at 0F3, rank 2 at 2F1".
+  std::string Whereabouts(bool of_all) {
+    std::string text;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if (!of_all && has_ended[r]) continue;
+      absl::StrAppend(&text, text.empty() ? "" : ", ", "rank ", r, text.empty() ? " is" : "",
+                      " at ", ranks[r]->CurrentAction());
+    }
+    return text;
+  }
+};
+
+ThreadedRanks::ThreadedRanks(std::shared_ptr<const ExecutionPlan> plan, std::vector<Device> devices,
+                             int threads_per_rank, absl::Duration timeout)
+    : plan_(std::move(plan)),
+      devices_(std::move(devices)),
+      threads_per_rank_(threads_per_rank),
+      timeout_(timeout) {}
+
+bool ThreadedRanks::AwaitEnd(State& state, absl::Duration timeout) {
+  const Deadline deadline = Deadline::After(timeout);
+  std::unique_lock<std::mutex> lock(state.mutex);
+  const auto done = [&] { return state.running == 0; };
+  if (deadline.IsInfinite()) {
+    state.ended.wait(lock, done);
+    return true;
+  }
+  return state.ended.wait_until(lock, deadline.ToTimePoint(), done);
+}
+
+void ThreadedRanks::Rethrow(State& state) {
+  std::exception_ptr thrown;
+  std::string whereabouts;
+  {
+    std::lock_guard<std::mutex> lock(state.mutex);
+    thrown = state.error;
+    whereabouts = state.Whereabouts(/*of_all=*/true);
+  }
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    if (error.code() != absl::StatusCode::kDeadlineExceeded) throw;
+    throw DeadlineExceededError(absl::StrCat(error.message(), "; ", whereabouts));
+  }
+}
+
+ThreadedRanks::Outcome ThreadedRanks::Run(RunRequest request) {
+  if (left_behind_ != nullptr) {
+    if (!AwaitEnd(*left_behind_, timeout_)) {
+      std::lock_guard<std::mutex> lock(left_behind_->mutex);
+      throw FailedPreconditionError(absl::StrCat(
+          "pipeline: of an earlier run that failed, ", left_behind_->Whereabouts(/*of_all=*/false),
+          " still; wait for it to return, or make a new pipeline and model"));
+    }
+    left_behind_ = nullptr;
+  }
+  const size_t count = devices_.size();
+  const auto state = std::make_shared<State>();
+  state->plan = plan_;
+  state->request = std::move(request);
+  state->post = std::make_shared<ThreadPost>(devices_, plan_->channel_count(), plan_->micro_batches,
+                                             timeout_);
+  state->has_ended.resize(count);
+  state->running = count;
+  const int threads = threads_per_rank_ > 0
+                          ? threads_per_rank_
+                          : std::max(1, IntraOpThreads() / static_cast<int>(count));
+  for (size_t r = 0; r < count; ++r) {
+    const int rank = static_cast<int>(r);
+    state->transports.push_back(std::make_unique<ThreadTransport>(state->post, rank));
+    state->ranks.push_back(
+        std::make_unique<RankRun>(*plan_, state->request, rank, *state->transports.back()));
+    ThreadState& thread_state = state->thread_states.emplace_back(CurrentThreadState());
+    thread_state.device = devices_[r];
+    thread_state.stream = 0;
+    thread_state.intra_op_threads = threads;
+  }
+  for (size_t r = 0; r < count; ++r) {
+    try {
+      autograd::internal::RunOnWorker([state, r] { state->RunRank(r); });
+    } catch (const std::exception& error) {  // no thread to be had
+      const Error failure = ResourceExhaustedError(
+          absl::StrCat("pipeline: no thread for rank ", r, ": ", error.what()));
+      std::lock_guard<std::mutex> lock(state->mutex);
+      if (state->error == nullptr) state->error = std::make_exception_ptr(failure);
+      state->has_ended[r] = true;
+      --state->running;
+      state->post->Fail(failure);
+    }
+  }
+  {
+    std::unique_lock<std::mutex> lock(state->mutex);
+    state->ended.wait(lock, [&] { return state->running == 0 || state->error != nullptr; });
+  }
+  // After a failure the others end at their next wait.
+  if (!AwaitEnd(*state, timeout_)) left_behind_ = state;
+  if (state->error != nullptr) {
+    // The threads may hold on to the state a little longer than they use it; not to its tensors.
+    const auto release = [&] {
+      if (left_behind_ != nullptr) return;
+      state->ranks.clear();
+      state->request = {};
+      state->post = nullptr;
+      state->transports.clear();
+    };
+    try {
+      Rethrow(*state);
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  Outcome outcome;
+  for (const std::unique_ptr<RankRun>& rank : state->ranks) {
+    outcome.spans.insert(outcome.spans.end(), rank->spans().begin(), rank->spans().end());
+    StageRun* const last = rank->stage(plan_->stage_count() - 1);
+    for (int m = 0; last != nullptr && m < plan_->micro_batches; ++m) {
+      outcome.losses.push_back(last->loss(m));
+      outcome.outputs.push_back(last->TakeOutputs(m));
+    }
+  }
+  state->ranks.clear();
+  state->request = {};
+  return outcome;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,116 @@
+// Copyright 2026 The Lockstep Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Simulates and draws schedules of a pipeline: pipeline_schedule_options.h, or --help.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/caller_path.h"
+#include "lockstep/base/error.h"
+#include "lockstep/strategies/pipeline/draw.h"
+#include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/simulate.h"
+#include "lockstep/strategies/pipeline/timeline.h"
+#include "lockstep/tools/pipeline_schedule_options.h"
+
+namespace lockstep::pipeline_schedule {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(CallerPath(path));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.good() && !file.eof()) {
+    throw NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+  }
+  return text;
+}
+
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(CallerPath(path));
+  file << text;
+  file.close();
+  if (!file.good()) {
+    throw NotFoundError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  }
+}
+
+// "27.3 % (4)": the bubble, and the most activations that a rank keeps.
+std::string TableCell(const Options& options, const std::string& name, int micro_batches) {
+  const pipeline::Schedule schedule = MakeSchedule(options, name, micro_batches);
+  const pipeline::Timeline timeline = pipeline::Simulate(schedule, MakeCosts(options, schedule));
+  const double most = *std::max_element(timeline.peak_bytes.begin(), timeline.peak_bytes.end());
+  return absl::StrFormat("%.1f %% (%g)", 100 * timeline.bubble, most);
+}
+
+void PrintTable(const Options& options) {
+  std::string text = "| schedule |";
+  std::string rule = "|---|";
+  for (const int count : options.micro_batches) {
+    absl::StrAppend(&text, " m = ", count, " |");
+    absl::StrAppend(&rule, "---|");
+  }
+  absl::StrAppend(&text, "\n", rule, "\n");
+  for (const std::string& name : options.schedules) {
+    absl::StrAppend(&text, "| ", name, " |");
+    for (const int count : options.micro_batches) {
+      absl::StrAppend(&text, " ", TableCell(options, name, count), " |");
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  std::printf("%s", text.c_str());
+}
+
+void PrintOne(const Options& options) {
+  const pipeline::Schedule schedule =
+      options.file.empty() ? MakeSchedule(options, options.schedules[0], options.micro_batches[0])
+                           : pipeline::ParseSchedule(ReadFile(options.file));
+  pipeline::Validate(schedule);
+  if (options.print != Print::kTimeline) {
+    const bool transfers = options.print == Print::kTransfers;
+    const pipeline::Schedule shown = transfers ? pipeline::WithTransfers(schedule) : schedule;
+    std::printf("%s", pipeline::ToText(shown).c_str());
+    return;
+  }
+  const pipeline::Timeline timeline = pipeline::Simulate(schedule, MakeCosts(options, schedule));
+  if (!options.svg.empty()) WriteFile(options.svg, pipeline::DrawSvg(timeline));
+  std::printf("%smost micro-batches in flight, by stage: %s\n",
+              pipeline::DrawText(timeline, options.width).c_str(),
+              absl::StrJoin(timeline.peak_in_flight, " ").c_str());
+}
+
+int Run(const std::vector<std::string>& arguments) {
+  const Options options = ParseOptions(arguments);
+  if (options.help) {
+    std::printf("%s", HelpText().c_str());
+  } else if (options.IsTable()) {
+    PrintTable(options);
+  } else {
+    PrintOne(options);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline_schedule
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::pipeline_schedule::Run({argv + 1, argv + argc});
+  } catch (const lockstep::Error& error) {
+    std::fprintf(stderr, "pipeline_schedule: %s\n", error.message().c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "pipeline_schedule: %s\n", error.what());
+  }
+  return 1;
+}
