@@ -42,6 +42,8 @@
 #include "lockstep/comm/spawn.h"
 #include "lockstep/examples/gpt2_stages.h"
 #include "lockstep/models/gpt2.h"
+#include "lockstep/models/gpt2_parts.h"
+#include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/strategies/data_parallel/data_parallel.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
@@ -49,6 +51,9 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/model_parallel/model_parallel.h"
+#include "lockstep/strategies/pipeline/pipeline.h"
+#include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops.h"
@@ -58,8 +63,11 @@
 
 ABSL_FLAG(std::string, size, "nano", "nano, mini or small.");
 ABSL_FLAG(std::string, strategy, "ddp",
-          "single, ddp, dp, model_parallel, fsdp, fsdp_grad_op or fsdp_offload (units: blocks).");
-ABSL_FLAG(int, ranks, 0, "Ranks, devices of dp and model_parallel. 0: 2, or 1 for single.");
+          "single, ddp, dp, model_parallel, fsdp, fsdp_grad_op or fsdp_offload (units: blocks), or "
+          "gpipe, 1f1b or zb_h1 (a pipeline, a stage a device).");
+ABSL_FLAG(int, ranks, 0,
+          "Ranks, devices of dp, model_parallel and pipelines. 0: 2, or 1 for single.");
+ABSL_FLAG(int, micro_batches, 0, "gpipe, 1f1b and zb_h1: micro-batches of a step. 0: one a row.");
 ABSL_FLAG(int64_t, rows, 0, "Rows of a step, of all ranks. 0: 12 of nano, 8 of mini, 2 of small.");
 ABSL_FLAG(int, threads, 0, "Threads of all ranks or devices together. 0: all processors.");
 ABSL_FLAG(int, steps, 15, "Steps measured, after three that are not counted.");
@@ -76,13 +84,19 @@ struct Settings {
   std::string strategy;
   int ranks = 0;
   int64_t rows = 0;
-  int threads = 0;  // of each rank, or of the one process of dp and model_parallel
+  int threads = 0;  // of each rank, or of the one process where ranks are devices
   int steps = 0;
   bool gradient_as_bucket_view = false;
   std::string amp;
+  int micro_batches = 1;  // of pipelines
 
-  bool has_processes() const { return strategy != "dp" && strategy != "model_parallel"; }
-  bool divides_rows() const { return strategy != "model_parallel"; }
+  bool is_pipeline() const {
+    return strategy == "gpipe" || strategy == "1f1b" || strategy == "zb_h1";
+  }
+  bool has_processes() const {
+    return strategy != "dp" && strategy != "model_parallel" && !is_pipeline();
+  }
+  bool divides_rows() const { return strategy != "model_parallel" && !is_pipeline(); }
   int64_t rows_per_process() const { return has_processes() ? rows / ranks : rows; }
 };
 
@@ -101,7 +115,8 @@ Settings SettingsFromFlags() {
   settings.strategy = absl::GetFlag(FLAGS_strategy);
   const bool single = settings.strategy == "single";
   const std::vector<absl::string_view> known = {
-      "single", "ddp", "dp", "model_parallel", "fsdp", "fsdp_grad_op", "fsdp_offload"};
+      "single",       "ddp",          "dp",    "model_parallel", "fsdp",
+      "fsdp_grad_op", "fsdp_offload", "gpipe", "1f1b",           "zb_h1"};
   Require(std::find(known.begin(), known.end(), settings.strategy) != known.end(), "strategy",
           settings.strategy, absl::StrCat("give one of ", absl::StrJoin(known, ", ")));
   settings.ranks = absl::GetFlag(FLAGS_ranks);
@@ -117,6 +132,12 @@ Settings SettingsFromFlags() {
   Require(threads >= 0, "threads", threads, "give 1 or more, or 0 for all processors");
   const int all = threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency());
   settings.threads = settings.has_processes() ? std::max(1, all / settings.ranks) : all;
+  const int micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  Require(micro_batches == 0 || settings.is_pipeline(), "micro_batches", micro_batches,
+          "is for --strategy=gpipe, 1f1b and zb_h1");
+  Require(micro_batches >= 0 && micro_batches <= settings.rows, "micro_batches", micro_batches,
+          absl::StrCat("give 1 to the ", settings.rows, " rows of a step, or 0 for one a row"));
+  settings.micro_batches = micro_batches > 0 ? micro_batches : static_cast<int>(settings.rows);
   settings.steps = absl::GetFlag(FLAGS_steps);
   Require(settings.steps >= 1, "steps", settings.steps, "give a count >= 1");
   settings.gradient_as_bucket_view = absl::GetFlag(FLAGS_gradient_as_bucket_view);
@@ -135,7 +156,8 @@ Settings SettingsFromFlags() {
 std::string Serialize(const Settings& settings) {
   return absl::StrCat(settings.size, ",", settings.strategy, ",", settings.ranks, ",",
                       settings.rows, ",", settings.threads, ",", settings.steps, ",",
-                      int{settings.gradient_as_bucket_view}, ",", settings.amp);
+                      int{settings.gradient_as_bucket_view}, ",", settings.amp, ",",
+                      settings.micro_batches);
 }
 
 Settings Deserialize(absl::string_view text) {
@@ -147,7 +169,8 @@ Settings Deserialize(absl::string_view text) {
           .threads = std::stoi(parts.at(4)),
           .steps = std::stoi(parts.at(5)),
           .gradient_as_bucket_view = parts.at(6) == "1",
-          .amp = parts.at(7)};
+          .amp = parts.at(7),
+          .micro_batches = std::stoi(parts.at(8))};
 }
 
 struct Wrapped {
@@ -155,12 +178,41 @@ struct Wrapped {
   std::function<Tensor(const Tensor& ids, const Tensor& targets)> loss;
   // More fields of the line: " name=value". May be null.
   std::function<std::string()> fields = nullptr;
+  // In place of `loss`, where forward and backward are one call.
+  std::function<Tensor(const Tensor& ids, const Tensor& targets)> forward_backward = nullptr;
+  // Whose parameters are trained. Null: the model's.
+  nn::Module* module = nullptr;
 };
+
+Wrapped WrapPipeline(const Settings& settings, const models::Gpt2& model) {
+  const int stages = settings.ranks, micro_batches = settings.micro_batches;
+  pipeline::PipelineOptions options = Gpt2PipelineOptions(model.config(), stages);
+  options.schedule = settings.strategy == "gpipe" ? pipeline::GPipe(stages, micro_batches)
+                     : settings.strategy == "1f1b"
+                         ? pipeline::OneForwardOneBackward(stages, micro_batches)
+                         : pipeline::ZeroBubbleH1(stages, micro_batches);
+  std::vector<pipeline::Stage> parts;
+  for (const models::Gpt2Part& part : BalancedGpt2Parts(model, stages)) {
+    parts.push_back(StageOf(part));
+  }
+  auto pipe = std::make_shared<pipeline::Pipeline>(std::move(parts), std::move(options));
+  Wrapped wrapped;
+  wrapped.forward_backward = [pipe](const Tensor& ids, const Tensor& targets) {
+    return FromVector<double>({pipe->Step({ids}, {targets}).loss}, {});
+  };
+  wrapped.fields = [pipe, micro_batches] {
+    return absl::StrFormat(" micro_batches=%d bubble=%.3f", micro_batches,
+                           pipe->MeasuredTimeline().bubble);
+  };
+  wrapped.module = &pipe->module();
+  return wrapped;
+}
 
 // Where strategies differ, and all that a step needs to know of one. The optimizer is made
 // afterwards, of the module's parameters as the strategy leaves them.
 Wrapped Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>& model,
              const std::shared_ptr<comm::Communicator>& world) {
+  if (settings.is_pipeline()) return WrapPipeline(settings, *model);
   if (settings.strategy == "ddp") {
     auto ddp = std::make_shared<strategies::DistributedDataParallel>(
         model, world,
@@ -235,7 +287,8 @@ void Measure(const Settings& settings, const std::shared_ptr<comm::Communicator>
   const models::Gpt2Config config = models::Gpt2Preset(settings.size);
   auto model = std::make_shared<models::Gpt2>(config);
   const Wrapped wrapped = Wrap(settings, model, world);
-  optim::AdamW optimizer(model->NamedParameters(), {.lr = 1e-3});
+  nn::Module& trained = wrapped.module != nullptr ? *wrapped.module : *model;
+  optim::AdamW optimizer(trained.NamedParameters(), {.lr = 1e-3});
   const std::optional<amp::AutocastOptions> options = amp::ParseAutocast(settings.amp);
   const Tensor ids = Tokens(config, settings.rows_per_process());
   const Tensor targets = Tokens(config, settings.rows_per_process());
@@ -244,9 +297,10 @@ void Measure(const Settings& settings, const std::shared_ptr<comm::Communicator>
     {
       std::optional<amp::Autocast> autocast;
       if (options) autocast.emplace(*options);
-      loss = wrapped.loss(ids, targets);
+      loss = wrapped.forward_backward ? wrapped.forward_backward(ids, targets)
+                                      : wrapped.loss(ids, targets);
     }
-    autograd::Backward(loss);
+    if (!wrapped.forward_backward) autograd::Backward(loss);
     optimizer.Step();
     optimizer.ZeroGrad();
     return loss;
@@ -286,8 +340,9 @@ int Main(int argc, char** argv) {
     if (argument != "--help" && argument != "-help") continue;
     std::printf(
         "Times training steps of GPT-2 under a strategy.\n"
-        "  --size=nano|mini|small  --ranks=N (devices of dp and model_parallel)\n"
+        "  --size=nano|mini|small  --ranks=N (devices of dp, model_parallel and pipelines)\n"
         "  --strategy=single|ddp|dp|model_parallel|fsdp|fsdp_grad_op|fsdp_offload\n"
+        "             or a pipeline, gpipe|1f1b|zb_h1, of --micro_batches=N (0: one a row)\n"
         "  --threads=N (of all ranks together; 0: all processors)  --steps=N\n"
         "  --rows=N (of a step)  --gradient_as_bucket_view (of ddp)\n"
         "  --amp=bf16|fp16|pure_bf16|pure_fp16 (without a scaler: for time only)\n");

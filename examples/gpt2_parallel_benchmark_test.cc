@@ -60,7 +60,7 @@ double Number(const std::map<std::string, std::string>& fields, const std::strin
 TEST(Gpt2ParallelBenchmarkTest, EveryStrategyTrainsTheSameRowsAndPrintsOneLine) {
   std::map<std::string, double> losses;
   for (const std::string strategy :
-       {"single", "ddp", "dp", "model_parallel", "fsdp", "fsdp_offload"}) {
+       {"single", "ddp", "dp", "model_parallel", "fsdp", "fsdp_offload", "1f1b", "zb_h1"}) {
     const Outcome run = RunBenchmark("--size=nano --threads=2 --steps=2 --strategy=" + strategy);
     ASSERT_EQ(run.status, 0) << run.err;
     const std::vector<std::string> lines = absl::StrSplit(run.out, '\n', absl::SkipEmpty());
@@ -68,8 +68,10 @@ TEST(Gpt2ParallelBenchmarkTest, EveryStrategyTrainsTheSameRowsAndPrintsOneLine) 
     const std::map<std::string, std::string> fields = Fields(lines[0]);
     EXPECT_EQ(fields.at("strategy"), strategy);
     EXPECT_EQ(fields.at("ranks"), strategy == "single" ? "1" : "2");
+    const bool pipeline = strategy == "1f1b" || strategy == "zb_h1";
+    EXPECT_EQ(fields.contains("bubble"), pipeline);
     const bool one_process =
-        strategy == "single" || strategy == "dp" || strategy == "model_parallel";
+        strategy == "single" || strategy == "dp" || strategy == "model_parallel" || pipeline;
     EXPECT_EQ(fields.at("threads"), one_process ? "2" : "1") << "of a process";
     EXPECT_EQ(fields.contains("hidden_gather_share"), strategy.starts_with("fsdp"));
     constexpr double kTokens = 12 * 64;
@@ -82,6 +84,8 @@ TEST(Gpt2ParallelBenchmarkTest, EveryStrategyTrainsTheSameRowsAndPrintsOneLine) 
   EXPECT_LT(losses["single"], 4);
   EXPECT_NEAR(losses["dp"], losses["single"], 0.002);
   EXPECT_EQ(losses["model_parallel"], losses["single"]);
+  EXPECT_NEAR(losses["1f1b"], losses["single"], 0.002);
+  EXPECT_EQ(losses["zb_h1"], losses["1f1b"]);
   EXPECT_LT(losses["ddp"], 4);
   EXPECT_EQ(losses["fsdp"], losses["ddp"]);
   EXPECT_EQ(losses["fsdp_offload"], losses["ddp"]);

@@ -21,6 +21,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/device_mesh.h"
+#include "lockstep/examples/gpt2_stages.h"
 #include "lockstep/models/gpt2_parts.h"
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/linear.h"
@@ -29,7 +30,6 @@
 #include "lockstep/strategies/average_gradients.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/gather_named_tensors.h"
-#include "lockstep/strategies/pipeline/balance.h"
 #include "lockstep/strategies/pipeline/draw.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
@@ -61,13 +61,6 @@ pipeline::Schedule ScheduleOf(const TrainConfig& config) {
   return pipeline::OneForwardOneBackward(stages, micro_batches);
 }
 
-// The cut of `model` in as many stages as are asked for, of as many blocks or one more.
-std::vector<models::Gpt2Part> Parts(const TrainConfig& config, const models::Gpt2& model) {
-  return models::SplitGpt2(
-      model, pipeline::SplitPoints(std::vector<double>(static_cast<size_t>(config.layers), 1),
-                                   static_cast<int>(config.stages)));
-}
-
 // "<parameter>.<kind>" of an optimizer's state without the kind.
 std::string ParameterOf(const std::string& name) { return name.substr(0, name.rfind('.')); }
 
@@ -78,8 +71,8 @@ class PipelineStrategy final : public TrainingStrategy {
       : TrainingStrategy(model), config_(config), schedule_(ScheduleOf(config)) {
     if (!config.RankPerStage()) {
       std::vector<pipeline::Stage> stages;
-      for (models::Gpt2Part& part : Parts(config, *model)) {
-        stages.push_back({std::move(part.modules), ForwardOf(part)});
+      for (const models::Gpt2Part& part : BalancedGpt2Parts(*model, schedule_.stage_count())) {
+        stages.push_back(StageOf(part));
       }
       pipeline_ = std::make_unique<pipeline::Pipeline>(std::move(stages), Options());
       // The first device held all of it until now.
@@ -225,11 +218,6 @@ class PipelineStrategy final : public TrainingStrategy {
  private:
   static constexpr char kNumber[] = "number:";
 
-  static pipeline::StageFunction ForwardOf(const models::Gpt2Part& part) {
-    return
-        [forward = part.forward](TensorSpan inputs) -> TensorList { return {forward(inputs[0])}; };
-  }
-
   // The whole model's names and shapes, so that all ranks refuse alike.
   void CheckFits(const state::TensorSource& source) {
     const NamedTensors whole = model().StateTensors();
@@ -258,10 +246,10 @@ class PipelineStrategy final : public TrainingStrategy {
   // Those of this rank, with bytes. The whole model stays on meta.
   std::map<int, pipeline::Stage> OwnStages() {
     std::map<int, pipeline::Stage> own;
-    std::vector<models::Gpt2Part> parts = Parts(config_, model());
+    const std::vector<models::Gpt2Part> parts = BalancedGpt2Parts(model(), schedule_.stage_count());
     for (int stage = 0; stage < schedule_.stage_count(); ++stage) {
       if (schedule_.rank_of_stage[static_cast<size_t>(stage)] != group_->rank()) continue;
-      models::Gpt2Part& part = parts[static_cast<size_t>(stage)];
+      const models::Gpt2Part& part = parts[static_cast<size_t>(stage)];
       for (const auto& [path, part_module] : part.modules) {
         const bool tied = path == "lm_head" && stage > 0 && model().config().tie_head;
         if (tied) {
@@ -278,25 +266,15 @@ class PipelineStrategy final : public TrainingStrategy {
           parameters_[stage].push_back(parameter);
         }
       }
-      own[stage] = {std::move(part.modules), ForwardOf(part)};
+      own[stage] = StageOf(part);
     }
     return own;
   }
 
   pipeline::PipelineOptions Options() {
-    pipeline::PipelineOptions options;
+    pipeline::PipelineOptions options =
+        Gpt2PipelineOptions(model().config(), schedule_.stage_count());
     options.schedule = schedule_;
-    const int64_t vocabulary = model().config().vocabulary;
-    options.loss = [vocabulary](TensorSpan outputs, TensorSpan targets) {
-      return CrossEntropy(Reshape(outputs[0], {-1, vocabulary}), Reshape(targets[0], {-1}));
-    };
-    const int last = schedule_.stage_count() - 1;
-    if (last > 0 && model().config().tie_head) {
-      options.tied = {{{0, kEmbedding}, {last, kHead}}};
-    }
-    options.weight = [](TensorSpan targets) {
-      return Sum(To(NotEqual(targets[0], kNoTarget), DType::kFloat64)).Item<double>();
-    };
     options.scale_loss = [this](const Tensor& loss) { return (*scale_)(loss); };
     if (config_.DataRanks() > 1) {
       options.after_last_backward = [this](int stage) {
