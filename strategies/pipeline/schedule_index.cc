@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 
 namespace lockstep::pipeline {
@@ -28,6 +29,9 @@ ScheduleIndex::ScheduleIndex(const Schedule& schedule)
     inputs_[static_cast<size_t>(edge.to)].push_back(edge.from);
     outputs_[static_cast<size_t>(edge.from)].push_back(edge.to);
   }
+  size_t actions_in_all = 0;
+  for (const std::vector<Action>& actions : schedule.ranks) actions_in_all += actions.size();
+  positions_.reserve(actions_in_all);
   for (const std::vector<Action>& actions : schedule.ranks) {
     for (size_t i = 0; i < actions.size(); ++i) {
       positions_.emplace(Key(actions[i]), static_cast<int>(i));
@@ -47,13 +51,13 @@ Action ScheduleIndex::InputGradient(int stage, int micro_batch) const {
   return {ActionKind::kBackward, stage, micro_batch};
 }
 
-std::vector<Action> ScheduleIndex::WaitsFor(const Action& action) const {
+absl::InlinedVector<Action, 4> ScheduleIndex::WaitsFor(const Action& action) const {
   const int stage = action.stage;
   const int micro_batch = action.micro_batch;
   const auto over_link = [&](int other) {
     return has_transfers_ && RankOf(other) != RankOf(stage);
   };
-  std::vector<Action> result;
+  absl::InlinedVector<Action, 4> result;
   switch (action.kind) {
     case ActionKind::kForward:
       for (const int from : inputs(stage)) {
@@ -88,7 +92,7 @@ std::vector<int> ScheduleIndex::Execute(
     const std::function<void(int rank, int position)>& visit) const {
   std::vector<int> done(schedule_.ranks.size(), 0);
   const auto can_run = [&](const Action& action) {
-    const std::vector<Action> needs = WaitsFor(action);
+    const auto needs = WaitsFor(action);
     return std::all_of(needs.begin(), needs.end(), [&](const Action& need) {
       const int position = Position(need);
       return position >= 0 && position < done[static_cast<size_t>(RankOf(need.stage))];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 
 namespace lockstep::pipeline {
@@ -34,7 +35,7 @@ class ScheduleIndex {
 
   // What the actions of other ranks, and of this one, must have done before this one: computations,
   // or where there are transfers and the ranks differ, the SENDs to this rank. None for transfers.
-  std::vector<Action> WaitsFor(const Action& action) const;
+  absl::InlinedVector<Action, 4> WaitsFor(const Action& action) const;
 
   // Calls visit(rank, position) for each action of the schedule, what it waits for first. Returns
   // for each rank how many of its actions could be visited: all, or those before one that waits for

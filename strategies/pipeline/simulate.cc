@@ -220,10 +220,11 @@ Costs MeasuredCosts(const Timeline& measured) {
 }
 
 Timeline Simulate(const Schedule& schedule, const Costs& costs) {
-  Validate(schedule);
+  const bool has_transfers = HasTransfers(schedule);
+  if (has_transfers) Validate(schedule);
+  const Schedule whole = has_transfers ? schedule : WithTransfers(schedule);  // validates, too
   CheckStages(schedule, costs);
   CheckTransfers(schedule, costs);
-  const Schedule whole = HasTransfers(schedule) ? schedule : WithTransfers(schedule);
   Timeline timeline = MakeTimeline(Run(whole, costs).Spans(), schedule.rank_count());
   timeline.name = schedule.name;
   timeline.peak_bytes = PeakBytes(timeline, costs.stages);

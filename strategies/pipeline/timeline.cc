@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
@@ -60,6 +61,20 @@ std::vector<int> PeakInFlight(const std::vector<Span>& spans) {
   return peak;
 }
 
+// By rank and time. A computation that takes no time stands before one that begins as it ends, and
+// equal ones stay in their order (std::stable_sort is deprecated under clang with this library).
+std::vector<Span> Sorted(const std::vector<Span>& spans) {
+  std::vector<size_t> order(spans.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto key = [&](size_t i) {
+    return std::tuple(spans[i].rank, spans[i].start_seconds, spans[i].end_seconds, i);
+  };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+  std::vector<Span> sorted;
+  for (const size_t i : order) sorted.push_back(spans[i]);
+  return sorted;
+}
+
 }  // namespace
 
 Timeline MakeTimeline(std::vector<Span> spans, int ranks) {
@@ -69,11 +84,7 @@ Timeline MakeTimeline(std::vector<Span> spans, int ranks) {
     CheckSpan(span, ranks);
     if (!IsTransfer(span.action.kind)) origin = std::min(origin, span.start_seconds);
   }
-  // A computation that takes no time stands before one that begins as it ends.
-  std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
-    return std::tie(a.rank, a.start_seconds, a.end_seconds) <
-           std::tie(b.rank, b.start_seconds, b.end_seconds);
-  });
+  spans = Sorted(spans);
 
   Timeline timeline;
   timeline.ranks = ranks;

@@ -167,43 +167,44 @@ class Checker {
   }
 
   void CheckAction(int rank, int position, const Action& action) const {
-    const std::string where = Where(rank, position);
+    const auto refuse = [&](const auto&... parts) {
+      Refuse(schedule_, Where(rank, position), parts...);
+    };
     const int stages = schedule_.stage_count();
     if (action.stage < 0 || action.stage >= stages) {
-      Refuse(schedule_, where, ": there is no stage ", action.stage, ", only ", stages, " stages");
+      refuse(": there is no stage ", action.stage, ", only ", stages, " stages");
     }
     if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches) {
-      Refuse(schedule_, where, ": there is no micro-batch ", action.micro_batch, ", only ",
-             schedule_.micro_batches);
+      refuse(": there is no micro-batch ", action.micro_batch, ", only ", schedule_.micro_batches);
     }
     if (index_.RankOf(action.stage) != rank) {
-      Refuse(schedule_, where, ": stage ", action.stage, " is on rank ",
-             index_.RankOf(action.stage));
+      refuse(": stage ", action.stage, " is on rank ", index_.RankOf(action.stage));
     }
     if (schedule_.forward_only && action.kind != kF && !IsForwardTransfer(action.kind)) {
-      Refuse(schedule_, where, ": the schedule has forwards only");
+      refuse(": the schedule has forwards only");
     }
     if (IsTransfer(action.kind)) {
-      CheckPeer(where, action);
+      CheckPeer(refuse, action);
     } else if (action.peer_stage != -1) {
-      Refuse(schedule_, where, ": a computation has no peer stage, and this has ",
-             action.peer_stage);
+      refuse(": a computation has no peer stage, and this has ", action.peer_stage);
     }
     if (const int first = index_.Position(action); first != position) {
-      Refuse(schedule_, where, " is action ", first, " again");
+      refuse(" is action ", first, " again");
     }
   }
 
-  void CheckPeer(const std::string& where, const Action& action) const {
+  // `refuse` throws, naming the action.
+  template <typename RefuseAction>
+  void CheckPeer(const RefuseAction& refuse, const Action& action) const {
     const bool downward =
         action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvBackward;
     const StageEdge edge = downward ? StageEdge{action.stage, action.peer_stage}
                                     : StageEdge{action.peer_stage, action.stage};
     if (std::find(schedule_.edges.begin(), schedule_.edges.end(), edge) == schedule_.edges.end()) {
-      Refuse(schedule_, where, ": there is no edge ", EdgeText(edge));
+      refuse(": there is no edge ", EdgeText(edge));
     }
     if (index_.RankOf(edge.from) == index_.RankOf(edge.to)) {
-      Refuse(schedule_, where, ": stages ", edge.from, " and ", edge.to, " are both on rank ",
+      refuse(": stages ", edge.from, " and ", edge.to, " are both on rank ",
              index_.RankOf(edge.from), ", where nothing is transferred");
     }
   }
