@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/shape.h"
+#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -62,7 +64,8 @@ class HeaderReader {
 };
 
 // The letter with tensors that are yet to be filled.
-Letter ReadHeader(const Tensor& header, Device device) {
+Letter ReadHeader(const Tensor& header, Device device, MemoryCategory category) {
+  const CategoryScope scope(category);
   constexpr int64_t kMostElements = int64_t{1} << 48;
   HeaderReader reader(header);
   Letter letter;
@@ -87,6 +90,7 @@ struct CommunicatorTransport::Incoming {
   comm::Work header_work;
   int64_t tag = 0;
   int peer = 0;
+  MemoryCategory category = MemoryCategory::kOther;
   // Below: under the inbox's mutex.
   bool header_is_here = false;
   bool posted = false;  // the receives of its tensors
@@ -122,7 +126,7 @@ struct CommunicatorTransport::Inbox {
     try {
       const std::shared_ptr<comm::Communicator> group = data.lock();
       if (group == nullptr) throw AbortedError("pipeline: the group is gone");
-      incoming.letter = ReadHeader(incoming.header, device);
+      incoming.letter = ReadHeader(incoming.header, device, incoming.category);
       for (const Tensor& tensor : incoming.letter.tensors) {
         if (!tensor.defined()) continue;
         incoming.tensor_works.push_back(
@@ -177,6 +181,7 @@ void CommunicatorTransport::Expect(const Address& from) {
   incoming->header = Empty({kHeaderNumbers}, {.dtype = DType::kInt64, .device = device_});
   incoming->tag = TagOf(from);
   incoming->peer = from.peer;
+  incoming->category = CurrentThreadState().category;
   {
     std::lock_guard<std::mutex> lock(inbox_->mutex);
     inbox_->by_peer[from.peer].push_back(incoming);

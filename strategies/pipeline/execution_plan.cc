@@ -82,8 +82,10 @@ ExecutionPlan MakeExecutionPlan(const Schedule& schedule, const Wiring& wiring) 
     plan.stages[static_cast<size_t>(edge.to)].incoming.push_back(static_cast<int>(e));
     if (!wiring.empty()) plan.edge_outputs.push_back(OutputsOnEdge(wiring, edge));
   }
+  plan.stages[0].takes_all_of_batch = wiring.empty();
   for (size_t s = 0; s < wiring.size(); ++s) {
     for (const InputSource& source : wiring[s]) {
+      if (source.stage == kBatch) plan.stages[s].batch_inputs.insert(source.index);
       plan.stages[s].inputs.push_back(PlanInput(plan, plan.stages[s], source));
     }
   }

@@ -6,6 +6,7 @@
 #define LOCKSTEP_STRATEGIES_PIPELINE_EXECUTION_PLAN_H_
 
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "lockstep/strategies/pipeline/schedule.h"
@@ -26,6 +27,9 @@ struct PlannedStage {
   int stage = 0;
   StageFunction forward = nullptr;  // null: another process runs it
   bool is_last = false;
+  // Inputs of the batch, by number; in a chain stage 0 takes all that there are.
+  bool takes_all_of_batch = false;
+  std::set<int> batch_inputs;
   // Edges, ascending in the stage at the other end.
   std::vector<int> incoming, outgoing;
   // Of each input, which incoming edge (its place in `incoming`, -1: the batch) and which tensor of

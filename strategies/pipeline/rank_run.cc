@@ -13,6 +13,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/pipeline/stage_streams.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -123,11 +124,15 @@ void RankRun::Execute(const PlannedAction& planned) {
   }
 }
 
-std::vector<Tensor> RankRun::BatchHere(int micro_batch) const {
+std::vector<Tensor> RankRun::BatchFor(const PlannedStage& stage, int micro_batch) const {
+  if (!stage.takes_all_of_batch && stage.batch_inputs.empty()) return {};
   const autograd::NoGradScope no_grad;
-  std::vector<Tensor> batch = request_.batch[static_cast<size_t>(micro_batch)];
-  for (Tensor& tensor : batch) {
-    if (tensor.defined()) tensor = To(tensor, CurrentDevice());
+  const std::vector<Tensor>& whole = request_.batch[static_cast<size_t>(micro_batch)];
+  std::vector<Tensor> batch(whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const bool wanted =
+        stage.takes_all_of_batch || stage.batch_inputs.count(static_cast<int>(i)) > 0;
+    if (wanted && whole[i].defined()) batch[i] = To(whole[i], CurrentDevice());
   }
   return batch;
 }
@@ -152,7 +157,7 @@ void RankRun::RunForward(const Action& action) {
     std::optional<ScopedThreadState> fresh;
     if (const auto state = FreshState(); state.has_value()) fresh.emplace(*state);
     const StreamScope streams(StageStreams(request_.start, action.stage, plan_.stage_count(), m));
-    const std::vector<Tensor> batch = BatchHere(m);
+    const std::vector<Tensor> batch = BatchFor(planned, m);
     outgoing = stage(action.stage)->Forward(m, std::move(incoming), batch);
   }
   for (size_t i = 0; i < outgoing.size(); ++i) {
@@ -187,6 +192,7 @@ void RankRun::RunTransfer(const PlannedAction& planned) {
   const int channel = forward ? ForwardChannel(planned.edge) : BackwardChannel(planned.edge);
   const Address address = {channel, action.micro_batch, RankOf(action.peer_stage)};
   StartSpan();
+  const CategoryScope category(forward ? MemoryCategory::kActivation : MemoryCategory::kBackward);
   if (sends) {
     transport_.Send(address, std::exchange(made_[SlotOf(channel, action.micro_batch)], {}));
   } else {

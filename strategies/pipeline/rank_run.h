@@ -56,7 +56,8 @@ class RankRun {
   void RunForward(const Action& action);
   void RunBackward(const Action& action, bool inputs_only);
   void RunTransfer(const PlannedAction& planned);
-  std::vector<Tensor> BatchHere(int micro_batch) const;
+  // The inputs of the batch that the stage takes, on this device; the others are undefined.
+  std::vector<Tensor> BatchFor(const PlannedStage& stage, int micro_batch) const;
   // The letter on an edge, from another rank or from a stage of this one.
   Letter TakeLetter(int channel, int micro_batch, int other_stage);
   void StartSpan();

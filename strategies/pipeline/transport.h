@@ -8,8 +8,9 @@
 //   transport.Expect({.channel = 2, .micro_batch = 0, .peer = 0});      // on rank 1
 //   Letter letter = transport.Take({.channel = 2, .micro_batch = 0, .peer = 0});
 //
-// Used by one thread, that of the rank. Two kinds: threads of one process (thread_transport.h), and
-// the ranks of a communicator (communicator_transport.h).
+// What is received counts under the memory category of the thread that sends it (threads) or
+// expects it (ranks). Used by one thread, that of the rank. Two kinds: threads of one process
+// (thread_transport.h), and the ranks of a communicator (communicator_transport.h).
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_TRANSPORT_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_TRANSPORT_H_
 
