@@ -46,7 +46,6 @@ pipeline::Stage StageOf(const models::Gpt2Part& part) {
 }
 
 pipeline::PipelineOptions Gpt2PipelineOptions(const models::Gpt2Config& config, int stages) {
-  constexpr int64_t kNoTarget = -100;
   pipeline::PipelineOptions options;
   options.loss = [vocabulary = config.vocabulary](TensorSpan outputs, TensorSpan targets) {
     return CrossEntropy(Reshape(outputs[0], {-1, vocabulary}), Reshape(targets[0], {-1}));

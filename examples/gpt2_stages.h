@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_EXAMPLES_GPT2_STAGES_H_
 #define LOCKSTEP_EXAMPLES_GPT2_STAGES_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -16,6 +17,9 @@
 #include "lockstep/tensor/device.h"
 
 namespace lockstep::examples {
+
+// The target of a token that counts nothing: what CrossEntropy leaves out.
+constexpr int64_t kNoTarget = -100;
 
 // As many blocks on each device as on the others, or one more on the first ones; the embeddings
 // with the first block, the last norm and the head with the last. A head that is the token
@@ -36,7 +40,7 @@ std::vector<models::Gpt2Part> BalancedGpt2Parts(const models::Gpt2& model, int s
 pipeline::Stage StageOf(const models::Gpt2Part& part);
 
 // What a pipeline of `stages` of these has: the mean cross entropy of the rows that have a target
-// (-100: none), the head tied to the embedding where the model ties them.
+// (kNoTarget: none), the head tied to the embedding where the model ties them.
 pipeline::PipelineOptions Gpt2PipelineOptions(const models::Gpt2Config& config, int stages);
 
 }  // namespace lockstep::examples

@@ -46,7 +46,6 @@ namespace {
 
 constexpr char kEmbedding[] = "transformer.wte.weight";
 constexpr char kHead[] = "lm_head.weight";
-constexpr int64_t kNoTarget = -100;  // left out by CrossEntropy
 constexpr int kDrawingWidth = 100;
 
 pipeline::Schedule ScheduleOf(const TrainConfig& config) {
@@ -203,7 +202,7 @@ class PipelineStrategy final : public TrainingStrategy {
   }
   bool shards() const override { return true; }
 
-  // The last step as rank 0's replica ran it.
+  // The last step as rank 0's replica ran it. Each rank's times count from when it began the step.
   std::string Picture() override {
     const std::vector<pipeline::Span> spans = group_ == nullptr ? spans_ : GatherSpans(spans_);
     if (spans.empty()) return "";

@@ -199,12 +199,16 @@ void TrainConfig::ResolvePipeline() const {
       schedule == "gpipe" || schedule == "1f1b" || schedule == "interleaved" || schedule == "zb_h1",
       "schedule", schedule, "give gpipe, 1f1b, interleaved or zb_h1");
   const bool interleaved = schedule == "interleaved";
+  Require(stages_per_rank >= 1, "stages_per_rank", stages_per_rank, "give a count >= 1");
   Require(interleaved == (stages_per_rank > 1), "stages_per_rank", stages_per_rank,
           interleaved
               ? "give 2 or more with --schedule=interleaved"
               : absl::StrCat("is for --schedule=interleaved, and this is --schedule=", schedule));
   Require(stages % stages_per_rank == 0, "stages_per_rank", stages_per_rank,
           absl::StrCat("do not divide --stages=", stages));
+  Require(!interleaved || PipelineRanks() > 1, "stages", stages,
+          absl::StrCat("are all on one rank, and an interleaved pipeline has several; use --stages=",
+                       2 * stages_per_rank, " or more"));
   Require(!interleaved || micro_batches % PipelineRanks() == 0, "micro_batches", micro_batches,
           absl::StrCat("are no multiple of the ", PipelineRanks(),
                        " ranks of an interleaved pipeline; use --schedule=1f1b or zb_h1"));
@@ -312,8 +316,12 @@ void TrainConfig::Resolve() {
                        " rows of a step; use --batch=", micro_batches * parts, " or more"));
   Require(strategy == "pipeline" || batch / parts % micro_batches == 0, "micro_batches",
           micro_batches,
-          absl::StrCat("do not split the ", batch / parts, " rows of a rank evenly; use --batch=",
-                       ((batch / parts / micro_batches) + 1) * micro_batches * parts));
+          absl::StrCat("do not split the ", batch / parts, " rows of a rank evenly; ",
+                       resume.empty()
+                           ? absl::StrCat("use --batch=", ((batch / parts / micro_batches) + 1) *
+                                                              micro_batches * parts)
+                           : "go on with --strategy=pipeline, which takes uneven ones, or with "
+                             "other --ranks"));
   Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
   Require(seed >= 0, "seed", seed, "give a number >= 0");
   const auto parses = [](absl::string_view flag, const std::string& value, auto parse) {

@@ -243,6 +243,13 @@ bool RunsInOneProcess(absl::string_view strategy) {
          strategy == "pipeline";
 }
 
+// --stages_per_rank, or what it is by default.
+int64_t StagesPerRank(absl::string_view strategy, absl::string_view schedule) {
+  const int64_t given = absl::GetFlag(FLAGS_stages_per_rank);
+  if (given != 0) return given;
+  return strategy == "pipeline" && schedule == "interleaved" ? 2 : 1;
+}
+
 TrainConfig ConfigFromFlags() {
   TrainConfig config;
   config.data = CallerPath(absl::GetFlag(FLAGS_data));
@@ -265,8 +272,7 @@ TrainConfig ConfigFromFlags() {
   if (config.stages == 0) {
     config.stages = interleaved ? 4 : pipeline || config.strategy == "model_parallel" ? 2 : 1;
   }
-  config.stages_per_rank = absl::GetFlag(FLAGS_stages_per_rank);
-  if (config.stages_per_rank == 0) config.stages_per_rank = interleaved ? 2 : 1;
+  config.stages_per_rank = StagesPerRank(config.strategy, config.schedule);
   config.threads_per_rank = absl::GetFlag(FLAGS_threads_per_rank);
   config.steps = absl::GetFlag(FLAGS_steps);
   config.batch = absl::GetFlag(FLAGS_batch);
@@ -331,7 +337,9 @@ TrainConfig MergeResumed(const FoundState& found, const TrainConfig& asked,
   if (Given(given, "strategy") || Given(given, "stages")) config.stages = asked.stages;
   if (Given(given, "strategy") || Given(given, "schedule")) {
     config.schedule = asked.schedule;
-    config.stages_per_rank = asked.stages_per_rank;
+  }
+  if (Given(given, "strategy") || Given(given, "schedule") || Given(given, "stages_per_rank")) {
+    config.stages_per_rank = StagesPerRank(config.strategy, config.schedule);
   }
   take("threads_per_rank", &TrainConfig::threads_per_rank);
   take("amp", &TrainConfig::amp);

@@ -141,6 +141,30 @@ TEST_F(TrainGptPipelineTest, StatesGoToOneRankAndBackAndModelsBegin) {
   begins("3", "begun_on_ranks");
 }
 
+TEST_F(TrainGptPipelineTest, SchedulesMayChangeWhereARunGoesOn) {
+  Train({"--strategy=pipeline", "--stages=2", "--out=run"});
+  const std::string out = Train({"--resume=run/step-00000002", "--schedule=interleaved",
+                                 "--stages=4", "--out=interleaved"});
+  EXPECT_TRUE(absl::StrContains(out, "interleaved, 4 stages on 2 devices")) << out;
+  ExpectNear("run", "interleaved");
+  const auto refuses = [&](const std::string& run, const std::string& flag,
+                           const std::string& words) {
+    Process process({"--resume=" + run, flag, "--steps=6", "--data=text.txt", "--out=none"},
+                    folder_);
+    EXPECT_EQ(process.Wait(), 1) << flag;
+    EXPECT_TRUE(absl::StrContains(process.err(), words)) << process.err();
+  };
+  refuses("run", "--stages_per_rank=2", "is for --schedule=interleaved");
+  refuses("interleaved", "--stages_per_rank=4", "are all on one rank");
+  // 8 rows in 3 are a pipeline's alone, and what a run was cut into stays.
+  Process uneven({"--strategy=pipeline", "--steps=2", "--layers=2", "--heads=2", "--width=32",
+                  "--block=16", "--batch=8", "--micro_batches=3", "--data=text.txt",
+                  "--out=uneven"},
+                 folder_);
+  ASSERT_EQ(uneven.Wait(), 0) << uneven.err();
+  refuses("uneven", "--strategy=single", "go on with --strategy=pipeline");
+}
+
 TEST_F(TrainGptPipelineTest, ReplicasPrecisionCheckpointsAndAccumulation) {
   // Two replicas of 4 rows are one pipeline of 8 but for the order of a sum.
   Train({"--strategy=pipeline", "--stages=2", "--ranks=1", "--out=one"});
@@ -151,6 +175,9 @@ TEST_F(TrainGptPipelineTest, ReplicasPrecisionCheckpointsAndAccumulation) {
     return value;
   };
   ExpectNear("one", "replicas");
+  // One stage, which has the tied weight under two names.
+  Train({"--strategy=pipeline", "--stages=1", "--ranks=2", "--replicas=2", "--out=one_stage"});
+  ExpectNear("one", "one_stage");
   for (const char* amp : {"bf16", "fp16"}) {
     const std::vector<std::string> more = {absl::StrCat("--amp=", amp), "--accumulate=2",
                                            "--checkpoint=block"};
@@ -174,6 +201,8 @@ TEST_F(TrainGptPipelineTest, WrongInputIsOneLineAndStatusOne) {
       {{"--strategy=pipeline", "--stages=2", "--ranks=2", "--replicas=2"}, "--replicas=2"},
       {{"--strategy=pipeline", "--schedule=interleaved", "--micro_batches=3"},
        "no multiple of the 2 ranks"},
+      {{"--strategy=pipeline", "--schedule=interleaved", "--stages=2"}, "use --stages=4 or more"},
+      {{"--strategy=pipeline", "--stages_per_rank=-1"}, "--stages_per_rank=-1"},
       {{"--strategy=pipeline", "--schedule=interleaved", "--stages=3"}, "do not divide"},
       {{"--strategy=pipeline", "--stages_per_rank=2"}, "is for --schedule=interleaved"},
       {{"--strategy=pipeline", "--offload_activations"}, "--checkpoint=block"},

@@ -432,7 +432,7 @@ class Trainer {
     if (scaler_ != nullptr && !scaler.reals.empty()) scaler_->LoadState(scaler);
     loader_.Seek(
         {state.Integer("data.epoch"), state.Integer("data.batch") / config_.MicroBatchesPerPass()});
-    ThreadGenerators() = state::LoadRandomState(state, world_->rank());
+    ThreadGenerators() = state::LoadRandomState(state, DataRank());
     step_ = state.step;
     state_path_ = config_.resume;
   }

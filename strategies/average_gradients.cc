@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
@@ -76,8 +77,10 @@ void AverageGradients(TensorSpan parameters, comm::Communicator& group,
   if (group.size() == 1) return;
   const autograd::NoGradScope no_grad;
   std::vector<Tensor> trained;
+  absl::flat_hash_set<const TensorImpl*> seen;
   for (const Tensor& parameter : parameters) {
-    if (autograd::RequiresGrad(parameter)) trained.push_back(parameter);
+    const bool is_new = seen.insert(&parameter.impl()).second;
+    if (is_new && autograd::RequiresGrad(parameter)) trained.push_back(parameter);
   }
   if (trained.empty()) return;
   const std::vector<uint8_t> present = AnywherePresent(trained, group);

@@ -26,6 +26,8 @@ struct AverageGradientsOptions {
 // bit for bit DistributedDataParallel's. One that this rank has not, counts as zeros, and one that
 // no rank has stays undefined. Blocks until all are done.
 //
+// A parameter that is listed twice (a tied one) counts once.
+//
 // Collective: every rank calls it with parameters of the same shapes, dtypes and order. One
 // collective that says which gradients there are, and one a bucket; buckets are of one dtype and
 // device. Nothing happens in a group of one rank. Throws InvalidArgument (bucket_bytes below 1) and

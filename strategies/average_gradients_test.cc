@@ -99,6 +99,25 @@ TEST(AverageGradientsTest, TrainsAsDistributedDataParallelDoes) {
   }
 }
 
+TEST(AverageGradientsTest, AParameterThatIsListedTwiceCountsOnce) {
+  const auto outcomes = RunRanks(3, [](int rank, auto world) {
+    const Tensor tied = Parameter(5), other = Parameter(3);
+    SetGradient(tied, 0, rank);
+    SetGradient(other, 1, rank);
+    AverageGradients({tied, other, tied}, *world);
+    Values values = autograd::Grad(tied).template ToVector<double>();
+    const Values more = autograd::Grad(other).template ToVector<double>();
+    values.insert(values.end(), more.begin(), more.end());
+    return values;
+  });
+  for (const auto& outcome : outcomes) {
+    ASSERT_EQ(outcome.message, "");
+    ASSERT_EQ(outcome.values.size(), 5u + 3);
+    for (int i = 0; i < 5; ++i) EXPECT_FLOAT_EQ(outcome.values[i], 3 * i + 7);
+    for (int i = 0; i < 3; ++i) EXPECT_FLOAT_EQ(outcome.values[5 + i], 3 * i + 107);
+  }
+}
+
 TEST(AverageGradientsTest, OneRankAndBadOptions) {
   const auto outcomes = RunRanks(2, [](int, auto world) {
     const Tensor parameter = Parameter(3);

@@ -182,6 +182,9 @@ pipeline::Schedule MakeSchedule(const Options& options, const std::string& name,
                                 int micro_batches) {
   const int each = options.stages_per_rank;
   if (name == "interleaved") {
+    if (each == 1) {
+      Refuse("stages_per_rank", "1", "interleaved has several stages a rank; give 2 or more");
+    }
     if (options.stages % each != 0) {
       Refuse("stages_per_rank", absl::StrCat(each),
              absl::StrCat("--stages=", options.stages, " is no multiple of it"));
