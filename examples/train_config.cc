@@ -206,9 +206,10 @@ void TrainConfig::ResolvePipeline() const {
               : absl::StrCat("is for --schedule=interleaved, and this is --schedule=", schedule));
   Require(stages % stages_per_rank == 0, "stages_per_rank", stages_per_rank,
           absl::StrCat("do not divide --stages=", stages));
-  Require(!interleaved || PipelineRanks() > 1, "stages", stages,
-          absl::StrCat("are all on one rank, and an interleaved pipeline has several; use --stages=",
-                       2 * stages_per_rank, " or more"));
+  Require(
+      !interleaved || PipelineRanks() > 1, "stages", stages,
+      absl::StrCat("are all on one rank, and an interleaved pipeline has several; use --stages=",
+                   2 * stages_per_rank, " or more"));
   Require(!interleaved || micro_batches % PipelineRanks() == 0, "micro_batches", micro_batches,
           absl::StrCat("are no multiple of the ", PipelineRanks(),
                        " ranks of an interleaved pipeline; use --schedule=1f1b or zb_h1"));

@@ -143,8 +143,8 @@ TEST_F(TrainGptPipelineTest, StatesGoToOneRankAndBackAndModelsBegin) {
 
 TEST_F(TrainGptPipelineTest, SchedulesMayChangeWhereARunGoesOn) {
   Train({"--strategy=pipeline", "--stages=2", "--out=run"});
-  const std::string out = Train({"--resume=run/step-00000002", "--schedule=interleaved",
-                                 "--stages=4", "--out=interleaved"});
+  const std::string out = Train(
+      {"--resume=run/step-00000002", "--schedule=interleaved", "--stages=4", "--out=interleaved"});
   EXPECT_TRUE(absl::StrContains(out, "interleaved, 4 stages on 2 devices")) << out;
   ExpectNear("run", "interleaved");
   const auto refuses = [&](const std::string& run, const std::string& flag,
@@ -157,10 +157,10 @@ TEST_F(TrainGptPipelineTest, SchedulesMayChangeWhereARunGoesOn) {
   refuses("run", "--stages_per_rank=2", "is for --schedule=interleaved");
   refuses("interleaved", "--stages_per_rank=4", "are all on one rank");
   // 8 rows in 3 are a pipeline's alone, and what a run was cut into stays.
-  Process uneven({"--strategy=pipeline", "--steps=2", "--layers=2", "--heads=2", "--width=32",
-                  "--block=16", "--batch=8", "--micro_batches=3", "--data=text.txt",
-                  "--out=uneven"},
-                 folder_);
+  Process uneven(
+      {"--strategy=pipeline", "--steps=2", "--layers=2", "--heads=2", "--width=32", "--block=16",
+       "--batch=8", "--micro_batches=3", "--data=text.txt", "--out=uneven"},
+      folder_);
   ASSERT_EQ(uneven.Wait(), 0) << uneven.err();
   refuses("uneven", "--strategy=single", "go on with --strategy=pipeline");
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -30,15 +31,11 @@ struct Entry {
   Shape shape;
 };
 
-// A line a tensor: name, dtype and sizes between tabs.
+// A line a tensor: name (escaped), dtype and sizes between tabs.
 std::string Describe(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {
-    if (name.find_first_of("\t\n") != std::string::npos) {
-      throw InvalidArgumentError(
-          absl::StrCat("GatherNamedTensors: the name \"", name, "\" has a line break or a tab"));
-    }
-    absl::StrAppend(&text, name, "\t", DTypeName(tensor.dtype()), "\t",
+    absl::StrAppend(&text, absl::CEscape(name), "\t", DTypeName(tensor.dtype()), "\t",
                     absl::StrJoin(tensor.shape(), ","), "\n");
   }
   return text;
@@ -48,7 +45,10 @@ std::vector<Entry> ParseEntries(const std::string& text) {
   std::vector<Entry> entries;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> fields = absl::StrSplit(line, '\t');
-    Entry entry{fields.at(0), ParseDType(fields.at(1)), {}};
+    Entry entry{"", ParseDType(fields.at(1)), {}};
+    if (!absl::CUnescape(fields.at(0), &entry.name)) {
+      throw InternalError(absl::StrCat("GatherNamedTensors: no tensor is \"", line, "\""));
+    }
     for (const absl::string_view size : absl::StrSplit(fields.at(2), ',', absl::SkipEmpty())) {
       int64_t value = 0;
       if (!absl::SimpleAtoi(size, &value)) {

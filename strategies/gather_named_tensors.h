@@ -19,7 +19,7 @@ namespace lockstep::strategies {
 //
 // Collective: the names in two collectives, then one transfer a tensor, one tensor at a time.
 // Throws AlreadyExists on every rank, naming the tensor and both ranks, for a name that two ranks
-// have; InvalidArgument for a name with a line break or a tab; and what `group` throws.
+// have, and what `group` throws.
 NamedTensors GatherNamedTensors(const NamedTensors& own, comm::Communicator& group, int root = 0);
 
 }  // namespace lockstep::strategies

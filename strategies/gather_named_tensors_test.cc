@@ -34,14 +34,15 @@ TEST(GatherNamedTensorsTest, TheRootHasEveryRanksTensors) {
                    Transpose(Reshape(Arange(15) + rank, {3, 5}), 0, 1));
         own.Insert(absl::StrCat(rank, ".empty"), Zeros({0, 4}, {.dtype = DType::kBFloat16}));
         own.Insert(absl::StrCat(rank, ".step"), FromVector<int64_t>({40 + rank}, {}));
+        own.Insert(absl::StrCat(rank, "\t\\n\n"), FromVector<int64_t>({50 + rank}, {}));
       }
       const NamedTensors all = GatherNamedTensors(own, *world, root);
       if (rank != root) {
         EXPECT_TRUE(all.empty());
         return Values{};
       }
-      EXPECT_THAT(all.Names(),
-                  ElementsAre("0.weight", "0.empty", "0.step", "2.weight", "2.empty", "2.step"));
+      EXPECT_THAT(all.Names(), ElementsAre("0.weight", "0.empty", "0.step", "0\t\\n\n", "2.weight",
+                                           "2.empty", "2.step", "2\t\\n\n"));
       for (const int owner : {0, 2}) {
         const Tensor weight = all.At(absl::StrCat(owner, ".weight"));
         EXPECT_EQ(weight.shape(), (Shape{5, 3}));
@@ -50,6 +51,7 @@ TEST(GatherNamedTensorsTest, TheRootHasEveryRanksTensors) {
         EXPECT_EQ(all.At(absl::StrCat(owner, ".empty")).shape(), (Shape{0, 4}));
         EXPECT_EQ(all.At(absl::StrCat(owner, ".empty")).dtype(), DType::kBFloat16);
         EXPECT_EQ(all.At(absl::StrCat(owner, ".step")).template Item<int64_t>(), 40 + owner);
+        EXPECT_EQ(all.At(absl::StrCat(owner, "\t\\n\n")).template Item<int64_t>(), 50 + owner);
       }
       return Values{};
     }));

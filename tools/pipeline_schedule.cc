@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/caller_path.h"
 #include "lockstep/base/error.h"
+#include "lockstep/state/file_io.h"
 #include "lockstep/strategies/pipeline/draw.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/simulate.h"
@@ -27,14 +28,7 @@
 namespace lockstep::pipeline_schedule {
 namespace {
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(CallerPath(path));
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.good() && !file.eof()) {
-    throw NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
-  }
-  return text;
-}
+constexpr int64_t kMostFileBytes = 16 << 20;
 
 void WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(CallerPath(path));
@@ -73,8 +67,9 @@ void PrintTable(const Options& options) {
 
 void PrintOne(const Options& options) {
   const pipeline::Schedule schedule =
-      options.file.empty() ? MakeSchedule(options, options.schedules[0], options.micro_batches[0])
-                           : pipeline::ParseSchedule(ReadFile(options.file));
+      options.file.empty()
+          ? MakeSchedule(options, options.schedules[0], options.micro_batches[0])
+          : pipeline::ParseSchedule(state::ReadFile(CallerPath(options.file), kMostFileBytes));
   pipeline::Validate(schedule);
   if (options.print != Print::kTimeline) {
     const bool transfers = options.print == Print::kTransfers;

@@ -142,7 +142,8 @@ TEST(PipelineScheduleTest, RefusesWhatItWouldIgnore) {
   EXPECT_TRUE(StrContains(Output("--transfer_bytes=3"), "say something only together"));
   EXPECT_TRUE(StrContains(Output("--bandwidth_gbps=3"), "say something only together"));
   EXPECT_TRUE(StrContains(Output("--serial_links"), "--serial_links needs --bandwidth_gbps"));
-  EXPECT_TRUE(StrContains(Output("--file=/nowhere/x"), "cannot read /nowhere/x: No such file"));
+  EXPECT_TRUE(StrContains(Output("--file=/nowhere/x"), "'/nowhere/x': No such file"));
+  EXPECT_TRUE(StrContains(Output("--file=/dev/zero"), "'/dev/zero' has more than 16777216 bytes"));
   EXPECT_TRUE(
       StrContains(Output("--svg=/nowhere/x.svg"), "cannot write /nowhere/x.svg: No such file"));
 }
