@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // train_gpt under a pipeline, run as a user does.
+#include <signal.h>
+#include <sys/types.h>
+
 #include <cmath>
 #include <map>
 #include <string>
@@ -189,6 +192,30 @@ TEST_F(TrainGptPipelineTest, ReplicasPrecisionCheckpointsAndAccumulation) {
                                      more[1], more[2], absl::StrCat("--out=r_", amp)}));
     EXPECT_EQ(threads, ranks) << amp;
     EXPECT_NEAR(single, threads, 2e-2) << amp;
+  }
+}
+
+// A rank that is killed in mid run ends all, and is named; a signal saves on all.
+TEST_F(TrainGptPipelineTest, ARankThatDiesEndsAllAndASignalSaves) {
+  for (const int number : {SIGKILL, SIGINT}) {
+    Process process({"--strategy=pipeline", "--stages=3", "--ranks=3", "--layers=3", "--heads=2",
+                     "--width=16", "--block=16", "--batch=8", "--steps=1000000", "--save_every=0",
+                     "--data=text.txt", absl::StrCat("--out=signal_", number)},
+                    folder_);
+    ASSERT_TRUE(process.WaitForOutput("step 100/")) << process.err();
+    const std::vector<pid_t> ranks = process.Children();
+    ASSERT_EQ(ranks.size(), 3u);
+    if (number == SIGKILL) {
+      kill(ranks[1], SIGKILL);
+      EXPECT_EQ(process.Wait(), 1);
+      EXPECT_TRUE(absl::StrContains(process.err(), "rank 1 was killed by signal 9"))
+          << process.err();
+    } else {
+      process.Signal(number);
+      EXPECT_EQ(process.Wait(), 0) << process.err();
+      EXPECT_TRUE(absl::StrContains(process.out(), "all ranks saved")) << process.out();
+    }
+    EXPECT_EQ(RunningCopies(folder_), 0);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -99,6 +100,11 @@ bool Process::WaitForOutput(const std::string& text) {
 }
 
 void Process::Signal(int number) { kill(pid_, number); }
+
+std::vector<pid_t> Process::Children() const {
+  std::ifstream file(absl::StrCat("/proc/", pid_, "/task/", pid_, "/children"));
+  return {std::istream_iterator<pid_t>(file), std::istream_iterator<pid_t>()};
+}
 
 std::string WriteText(const std::string& folder, int64_t bytes) {
   std::string text;

@@ -34,6 +34,8 @@ class Process {
   // Whether the output comes to have `text` in time.
   bool WaitForOutput(const std::string& text);
   void Signal(int number);
+  // Those that it started and that run: its ranks, in their order.
+  std::vector<pid_t> Children() const;
   std::string out() const { return ReadAll(out_); }
   std::string err() const { return ReadAll(err_); }
 
