@@ -185,6 +185,95 @@ TEST(PipelineWiring, GradientsOfOneOutputAreAddedAsInOneGraph) {
 }
 
 // Random edges, placements and orders. Each stage adds what it gets.
+// A small transformer of two halves: the encoder reads one sequence, the decoder another of another
+// length, and each of its layers attends to what the encoder has made.
+constexpr int64_t kWidth = 12;
+
+// [B, T, width] -> [B, heads, T, width / heads].
+Tensor Heads(const Tensor& x) {
+  return Transpose(Reshape(x, {x.size(0), x.size(1), 3, kWidth / 3}), 1, 2);
+}
+
+class Attend : public nn::Module {
+ public:
+  Attend(uint64_t seed, bool causal)
+      : causal_(causal),
+        query_(RegisterModule("query", Layer(seed, kWidth, kWidth))),
+        memory_(RegisterModule("memory", Layer(seed + 1, kWidth, 2 * kWidth))),
+        out_(RegisterModule("out", Layer(seed + 2, kWidth, kWidth))) {}
+
+  // x plus what it finds in `memory`, which is used once: the gradients of several uses in a stage
+  // are added up before those of other stages, and in one graph in another order.
+  Tensor operator()(const Tensor& x, const Tensor& memory) {
+    const Tensor both = (*memory_)(memory);
+    const Tensor found =
+        ScaledDotProductAttention(Heads((*query_)(x)), Heads(Slice(both, 2, 0, kWidth)),
+                                  Heads(Slice(both, 2, kWidth, 2 * kWidth)), {.causal = causal_});
+    const Tensor joined = Reshape(Transpose(found, 1, 2), {x.size(0), x.size(1), kWidth});
+    return x + Tanh((*out_)(joined));
+  }
+
+ private:
+  const bool causal_;
+  std::shared_ptr<nn::Linear> query_, memory_, out_;
+};
+
+Case EncoderDecoderCase() {
+  ManualSeed(4);
+  const auto source_tokens = std::make_shared<nn::Embedding>(13, kWidth);
+  const auto target_tokens = std::make_shared<nn::Embedding>(11, kWidth);
+  const auto encode1 = std::make_shared<Attend>(20, false);
+  const auto encode2 = std::make_shared<Attend>(30, false);
+  const auto self1 = std::make_shared<Attend>(40, true),
+             cross1 = std::make_shared<Attend>(50, false);
+  const auto self2 = std::make_shared<Attend>(60, true),
+             cross2 = std::make_shared<Attend>(70, false);
+  const auto head = Layer(80, kWidth, 11);
+  Case result;
+  result.stages = {
+      {{{"source", source_tokens}, {"encoder.0", encode1}},
+       [=](TensorSpan in) -> TensorList {
+         const Tensor x = (*source_tokens)(in[0]);
+         return {(*encode1)(x, x)};
+       }},
+      {{{"encoder.1", encode2}},
+       [=](TensorSpan in) -> TensorList { return {(*encode2)(in[0], in[0])}; }},
+      {{{"target", target_tokens}, {"decoder.0.self", self1}, {"decoder.0.cross", cross1}},
+       [=](TensorSpan in) -> TensorList {
+         const Tensor y = (*target_tokens)(in[1]);
+         return {(*cross1)((*self1)(y, y), in[0])};
+       }},
+      {{{"decoder.1.self", self2}, {"decoder.1.cross", cross2}, {"head", head}},
+       [=](TensorSpan in) -> TensorList {
+         return {(*head)((*cross2)((*self2)(in[0], in[0]), in[1]))};
+       }}};
+  // The encoder's memory goes to both layers of the decoder.
+  result.wiring = {{{kBatch, 0}}, {{0, 0}}, {{1, 0}, {kBatch, 1}}, {{2, 0}, {1, 0}}};
+  const auto ids = [](int64_t rows, int64_t length, int64_t step, int64_t tokens) {
+    std::vector<int64_t> values;
+    for (int64_t i = 0; i < rows * length; ++i) values.push_back((step * i + i / 7) % tokens);
+    return FromVector<int64_t>(values, {rows, length});
+  };
+  result.inputs = {ids(7, 6, 5, 13), ids(7, 4, 3, 11)};
+  result.targets = {ids(7, 4, 2, 11)};
+  result.loss = [](TensorSpan out, TensorSpan target) {
+    return CrossEntropy(Reshape(out[0], {-1, 11}), Reshape(target[0], {-1}));
+  };
+  return result;
+}
+
+TEST(PipelineWiring, AnEncoderAndADecoderTrainAsOneGraph) {
+  const std::vector<StageEdge> edges = EdgesOf(EncoderDecoderCase().wiring);
+  EXPECT_EQ(edges, (std::vector<StageEdge>{{0, 1}, {1, 2}, {1, 3}, {2, 3}}));
+  for (const int micro_batches : {1, 3, 7}) {
+    for (Schedule schedule : {OneForwardOneBackward(4, micro_batches), GPipe(4, micro_batches),
+                              ZeroBubbleH1(4, micro_batches)}) {
+      schedule.edges = edges;
+      ExpectAsAlone(EncoderDecoderCase, schedule);
+    }
+  }
+}
+
 TEST(PipelineWiring, RandomEdgesTrainAsOneGraph) {
   std::mt19937 random(5);
   const int runs = testing_util::IsSoakRun() ? 200 : 8;
