@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/grad_state.h"
 #include "lockstep/autograd/requires_grad.h"
@@ -25,6 +26,7 @@
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/ops/update.h"
+#include "lockstep/tensor/ops/views.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -61,6 +63,33 @@ std::vector<double> Shares(const std::vector<double>& weights) {
   std::vector<double> shares;
   for (const double weight : weights) shares.push_back(total == 0 ? 0 : weight / total);
   return shares;
+}
+
+// Of squares, or of largest values. A NaN stays one.
+double Combine(NormKind kind, absl::Span<const double> values) {
+  double total = 0;
+  for (const double value : values) {
+    if (kind == NormKind::kTwo) {
+      total += value;
+    } else if (std::isnan(value) || value > total) {
+      total = std::isnan(total) ? total : value;
+    }
+  }
+  return total;
+}
+
+// Each stage's value over the ranks that share its parameters.
+std::vector<double> OverShards(NormKind kind, const std::vector<double>& values,
+                               comm::Communicator& shards) {
+  const auto stages = static_cast<int64_t>(values.size());
+  const Tensor own = FromVector<double>(values, {stages}, {.device = Cpu()});
+  const Tensor all = Empty({shards.size(), stages}, {.dtype = DType::kFloat64, .device = Cpu()});
+  shards.AllGather(own, all).Wait();
+  std::vector<double> result;
+  for (int64_t s = 0; s < stages; ++s) {
+    result.push_back(Combine(kind, Select(all, 1, s).ToVector<double>()));
+  }
+  return result;
 }
 
 }  // namespace
@@ -399,6 +428,9 @@ Tensor Pipeline::ClipGradNorm(double max_norm, const optim::ClipGradNormOptions&
   }
   const autograd::NoGradScope no_grad;
   std::vector<double> values = impl_->SquaresOfNorms(options.kind);
+  if (impl_->options.shard_group != nullptr) {
+    values = OverShards(options.kind, values, *impl_->options.shard_group);
+  }
   if (!impl_->one_process()) {
     // Each number is of one rank: the sum is exact.
     const auto count = static_cast<int64_t>(values.size());
@@ -406,15 +438,7 @@ Tensor Pipeline::ClipGradNorm(double max_norm, const optim::ClipGradNormOptions&
     impl_->groups.data->AllReduce(sum).Wait();
     values = sum.ToVector<double>();
   }
-  double total = 0;
-  for (const double value : values) {
-    // A NaN stays one.
-    if (options.kind == NormKind::kTwo) {
-      total += value;
-    } else if (std::isnan(value) || value > total) {
-      total = std::isnan(total) ? total : value;
-    }
-  }
+  const double total = Combine(options.kind, values);
   const double norm = options.kind == NormKind::kTwo ? std::sqrt(total) : total;
   if (options.error_if_nonfinite && !std::isfinite(norm)) {
     throw FailedPreconditionError(absl::StrCat(

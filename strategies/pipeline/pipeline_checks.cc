@@ -139,6 +139,11 @@ void CheckOptions(const PipelineOptions& options, bool one_process) {
   if (!one_process && !options.devices.empty()) {
     Refuse("devices are given with a group; a rank is on its current device (DeviceScope)");
   }
+  if (one_process && options.shard_group != nullptr) {
+    Refuse(
+        "a shard_group is given without a group; parameters are sharded over ranks that each run "
+        "a pipeline of their own");
+  }
   if (options.threads_per_rank < 0) {
     Refuse("threads_per_rank is ", options.threads_per_rank, "; give at least 1, or 0");
   }
