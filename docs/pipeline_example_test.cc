@@ -32,6 +32,7 @@
 #include "lockstep/nn/layer_norm.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/model_parallel/place_blocks.h"
 #include "lockstep/strategies/pipeline/balance.h"
 #include "lockstep/strategies/pipeline/draw.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
@@ -151,7 +152,9 @@ TEST(PipelineExample, Running) {
   model.Emplace<nn::Linear>(17, 2);
   const Tensor x = RandomNormal({10, 3}), y = RandomNormal({10, 2});
   std::vector<double> losses;
-  const std::vector<int64_t> cuts = pipeline::SplitPoints(pipeline::LayerBytes(model), 3);
+  const strategies::BlockList layers = strategies::BlocksOf(model);
+  const std::vector<int64_t> cuts =
+      pipeline::SplitPoints(strategies::BlockBytes(layers), /*stages=*/3);
   pipeline::Pipeline pipe(pipeline::SplitSequential(model, cuts),
                           {.schedule = pipeline::OneForwardOneBackward(3, 4),
                            .loss = [](TensorSpan outputs, TensorSpan targets) {

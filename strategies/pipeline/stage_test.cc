@@ -10,12 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
-#include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/nn/activations.h"
 #include "lockstep/nn/containers.h"
-#include "lockstep/nn/dropout.h"
 #include "lockstep/nn/linear.h"
+#include "lockstep/strategies/model_parallel/place_blocks.h"
 #include "lockstep/strategies/pipeline/balance.h"
 #include "lockstep/strategies/pipeline/micro_batches.h"
 #include "lockstep/strategies/pipeline/stage_streams.h"
@@ -82,31 +81,14 @@ TEST(Balance, CutsByCountBytesAndCost) {
   EXPECT_EQ(SplitPoints(std::vector<double>{1, 1, 1, 1, 4}, 2), (std::vector<int64_t>{4}));
   const nn::Sequential model({std::make_shared<nn::Linear>(3, 50), std::make_shared<nn::Tanh>(),
                               std::make_shared<nn::Linear>(50, 50)});
-  EXPECT_EQ(LayerBytes(model), (std::vector<double>{800, 0, 10200}));
-  EXPECT_EQ(SplitPoints(LayerBytes(model), 2), (std::vector<int64_t>{2}));
-  EXPECT_EQ(SplitPoints(CountLayers(model), 3), (std::vector<int64_t>{1, 2}));
-  const std::string message = MessageOf([&] { SplitPoints(CountLayers(model), 4); });
+  const std::vector<double> bytes = strategies::BlockBytes(strategies::BlocksOf(model));
+  EXPECT_EQ(bytes, (std::vector<double>{800, 0, 10200}));
+  EXPECT_EQ(SplitPoints(bytes, 2), (std::vector<int64_t>{2}));
+  const std::vector<double> ones(3, 1);
+  EXPECT_EQ(SplitPoints(ones, 3), (std::vector<int64_t>{1, 2}));
+  const std::string message = MessageOf([&] { SplitPoints(ones, 4); });
   EXPECT_TRUE(absl::StrContains(message, "4")) << message;
   EXPECT_TRUE(absl::StrContains(message, "3")) << message;
-}
-
-TEST(Balance, MeasuringDisturbsNothing) {
-  ManualSeed(3);
-  nn::Sequential model({std::make_shared<nn::Linear>(3, 50), std::make_shared<nn::Dropout>(0.5),
-                        std::make_shared<nn::Linear>(50, 2)});
-  const Tensor weight = model.Parameters()[0];
-  autograd::SetGrad(weight, OnesLike(weight));
-  const RandomStreams before = ThreadGenerators();
-  const std::vector<double> seconds = MeasureLayerSeconds(model, Ones({4, 3}));
-  ASSERT_EQ(seconds.size(), 3u);
-  for (const double value : seconds) EXPECT_GT(value, 0);
-  EXPECT_EQ(autograd::Grad(weight).ToVector<float>(), std::vector<float>(150, 1.0f));
-  EXPECT_FALSE(autograd::Grad(model.Parameters()[1]).defined());
-  EXPECT_EQ(ThreadGenerators().dropout.key, before.dropout.key);
-  EXPECT_EQ(ErrorOf([&] {
-              MeasureLayerSeconds(model, Ones({4, 3}), {.repeats = 0});
-            }).code(),
-            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(MicroBatches, RowsAreSplitAndJoined) {
