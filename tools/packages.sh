@@ -32,6 +32,29 @@ missing_packages() {
   done
 }
 
+# Archives fail for seconds at a time, and a machine that has just started may be updating itself.
+APT_OPTIONS=(-qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+
+# install_packages <sudo...> -- <package>...: apt-get, up to three times, with the lists read anew: an
+# archive that has replaced a package no longer serves the version of the old lists.
+install_packages() {
+  local as_root=() attempt
+  while [[ $1 != -- ]]; do
+    as_root+=("$1")
+    shift
+  done
+  shift
+  for attempt in 1 2 3; do
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y "${APT_OPTIONS[@]}" --no-install-recommends "$@" >&2 && return 0
+    ((attempt < 3)) || break
+    echo "lockstep: apt-get could not install them; trying again in $((attempt * 20)) s." >&2
+    sleep $((attempt * 20))
+    "${as_root[@]}" apt-get update "${APT_OPTIONS[@]}" >&2
+  done
+  return 1
+}
+
 # ensure_packages <package>...: installs what is missing, saying what; root is asked for only then.
 # Messages go to standard error. Returns 1 when something cannot be installed.
 ensure_packages() {
@@ -54,7 +77,7 @@ ensure_packages() {
     [[ -t 0 ]] || as_root=(sudo -n)
   fi
   echo "lockstep: installing Debian packages: ${missing[*]}" >&2
-  if ! "${as_root[@]}" apt-get update -qq >&2; then
+  if ! "${as_root[@]}" apt-get update "${APT_OPTIONS[@]}" >&2; then
     # The known package lists may still do; the next step says so if they do not.
     echo "lockstep: apt-get update failed; trying with the package lists at hand." >&2
   fi
@@ -69,8 +92,7 @@ ensure_packages() {
       "${release:-unknown}." >&2
     return 1
   fi
-  if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2; then
+  if ! install_packages "${as_root[@]}" -- "${missing[@]}"; then
     echo "lockstep: apt-get could not install: ${missing[*]} (its own message is above)." >&2
     return 1
   fi
