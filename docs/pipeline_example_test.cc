@@ -24,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/testing.h"
+#include "lockstep/comm/device_mesh.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/docs/snippets.h"
@@ -32,11 +33,13 @@
 #include "lockstep/nn/layer_norm.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/model_parallel/place_blocks.h"
 #include "lockstep/strategies/pipeline/balance.h"
 #include "lockstep/strategies/pipeline/draw.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/sharded_stage.h"
 #include "lockstep/strategies/pipeline/simulate.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/timeline.h"
@@ -190,6 +193,36 @@ TEST(PipelineExample, RunningOverACommunicator) {
     const pipeline::StepResult result = pipe.Step({x}, {y});  // the loss is known on every rank
     EXPECT_GT(result.loss, 0);
     EXPECT_TRUE(autograd::Grad(layer->weight).defined());
+  }).ThrowIfFailed();
+}
+
+// A layer each.
+pipeline::Stage StageOfRank(int stage) {
+  ManualSeed(1);
+  return pipeline::MakeStage(std::to_string(stage), std::make_shared<nn::Linear>(3, 3));
+}
+
+TEST(PipelineExample, ShardedStages) {
+  comm::SpawnThreads(4, [](comm::RankContext& context) {
+    const auto world = comm::InitProcessGroup(context.group_options());
+    const auto loss = [](TensorSpan outputs, TensorSpan targets) {
+      return MseLoss(outputs[0], targets[0]);
+    };
+    const comm::DeviceMesh mesh(world, {{"shard", 2}, {"pipeline", 2}});
+    const int s = mesh.Coordinate("pipeline");
+    pipeline::ShardedStage sharded(
+        StageOfRank(s), mesh.Group("shard"),
+        {.sharding = {.wrap_policy = strategies::WrapByType<nn::Linear>()}});
+    pipeline::Pipeline pipe({{s, sharded.stage()}}, mesh.Group("pipeline"),
+                            {.schedule = pipeline::OneForwardOneBackward(2, 4),
+                             .loss = loss,
+                             .no_sync = [&](int) { return sharded.NoSync(); },
+                             .shard_group = mesh.Group("shard")});
+    const Tensor x = RandomNormal({8, 3}), y = RandomNormal({8, 3});
+    EXPECT_GT(pipe.Step({x}, {y}).loss, 0);
+    int64_t elements = 0;
+    for (const Tensor& parameter : pipe.module().Parameters()) elements += parameter.numel();
+    EXPECT_LT(elements, 12) << "a part of 9 + 3";
   }).ThrowIfFailed();
 }
 

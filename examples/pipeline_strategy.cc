@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,8 @@
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/examples/gpt2_stages.h"
+#include "lockstep/examples/stage_shards.h"
+#include "lockstep/models/gpt2.h"
 #include "lockstep/models/gpt2_parts.h"
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/linear.h"
@@ -29,10 +32,13 @@
 #include "lockstep/state/tensor_source.h"
 #include "lockstep/strategies/average_gradients.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/options.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/gather_named_tensors.h"
 #include "lockstep/strategies/pipeline/draw.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/sharded_stage.h"
 #include "lockstep/strategies/pipeline/simulate.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/timeline.h"
@@ -60,14 +66,12 @@ pipeline::Schedule ScheduleOf(const TrainConfig& config) {
   return pipeline::OneForwardOneBackward(stages, micro_batches);
 }
 
-// "<parameter>.<kind>" of an optimizer's state without the kind.
-std::string ParameterOf(const std::string& name) { return name.substr(0, name.rfind('.')); }
-
 class PipelineStrategy final : public TrainingStrategy {
  public:
   PipelineStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model,
                    const std::shared_ptr<comm::Communicator>& world)
       : TrainingStrategy(model), config_(config), schedule_(ScheduleOf(config)) {
+    for (const auto& [name, tensor] : model->StateTensors()) shapes_[name] = tensor.shape();
     if (!config.RankPerStage()) {
       std::vector<pipeline::Stage> stages;
       for (const models::Gpt2Part& part : BalancedGpt2Parts(*model, schedule_.stage_count())) {
@@ -80,9 +84,15 @@ class PipelineStrategy final : public TrainingStrategy {
     }
     mesh_ = std::make_unique<comm::DeviceMesh>(
         world,
-        std::vector<comm::MeshDimension>{{"replicate", static_cast<int>(config.DataRanks())},
+        std::vector<comm::MeshDimension>{{"data", static_cast<int>(config.DataRanks())},
                                          {"pipeline", static_cast<int>(config.PipelineRanks())}});
     group_ = mesh_->Group("pipeline");
+    if (config.shards > 1) {
+      sharing_ = std::make_unique<comm::DeviceMesh>(
+          mesh_->Group("data"),
+          std::vector<comm::MeshDimension>{{"replicate", static_cast<int>(config.replicas)},
+                                           {"shard", static_cast<int>(config.shards)}});
+    }
     pipeline_ = std::make_unique<pipeline::Pipeline>(OwnStages(), group_, Options());
   }
 
@@ -107,6 +117,7 @@ class PipelineStrategy final : public TrainingStrategy {
   }
 
   std::function<std::shared_ptr<void>()> NoSync() override {
+    if (sharing_ != nullptr) return nullptr;  // each pass adds to what this rank keeps
     return [this] {
       averages_ = false;
       return std::shared_ptr<void>(nullptr, [this](void*) { averages_ = true; });
@@ -134,8 +145,7 @@ class PipelineStrategy final : public TrainingStrategy {
     for (const std::string& name : module().StateTensors().Names()) {
       const state::TensorDescription* tensor = state::FindTensor(source, name);
       if (tensor == nullptr) tensor = state::FindTensor(source, kEmbedding);  // a tied head
-      const Tensor flat = source.LoadRange(tensor->name, 0, NumElements(tensor->shape));
-      own.Insert(name, Reshape(flat, tensor->shape));
+      own.Insert(name, shards_.Read(name, source, tensor->name));
     }
     pipeline_->LoadStateDict(own);
   }
@@ -149,7 +159,7 @@ class PipelineStrategy final : public TrainingStrategy {
     }
     packed = Gather(packed);
     if (packed.empty()) return;
-    for (const std::string& name : model().StateDict().Names()) {
+    for (const std::string& name : model().StateTensors().Names()) {
       state.model.Insert(name, parameters.At(name));
     }
     optim::OptimizerState whole;
@@ -172,14 +182,19 @@ class PipelineStrategy final : public TrainingStrategy {
     if (!state.strategy.empty() || state.ranks > 0) {
       begins_anew.push_back("what the strategy before kept for itself");
     }
-    pipeline_->LoadStateDict(state.model);
+    NamedTensors parameters;
+    for (const auto& [name, tensor] : state.model) {
+      parameters.Insert(name, shards_.Cut(name, tensor));
+    }
+    pipeline_->LoadStateDict(parameters);
     const optim::OptimizerState whole = GetOptimizer(state);
     optim::OptimizerState own;
     for (const std::string& parameter : optimizer.parameters().Names()) {
       const std::string& source = parameter == kHead ? kEmbedding : parameter;
       for (const auto& [name, tensor] : whole.tensors) {
         if (ParameterOf(name) != source) continue;
-        own.tensors.Insert(absl::StrCat(parameter, name.substr(source.size())), tensor);
+        own.tensors.Insert(absl::StrCat(parameter, name.substr(source.size())),
+                           shards_.Cut(parameter, tensor));
       }
       for (const auto& [name, number] : whole.numbers) {
         if (ParameterOf(name) != source) continue;
@@ -197,7 +212,10 @@ class PipelineStrategy final : public TrainingStrategy {
     std::string text =
         absl::StrCat(", ", schedule_.name, ", ", schedule_.stage_count(), " stages on ",
                      schedule_.rank_count(), group_ == nullptr ? " devices" : " ranks");
-    if (config_.DataRanks() > 1) absl::StrAppend(&text, ", ", config_.DataRanks(), " replicas");
+    if (config_.replicas > 1) absl::StrAppend(&text, ", ", config_.replicas, " replicas");
+    if (config_.shards > 1) {
+      absl::StrAppend(&text, ", each stage shared by ", config_.shards, " ranks");
+    }
     return text;
   }
   bool shards() const override { return true; }
@@ -219,19 +237,18 @@ class PipelineStrategy final : public TrainingStrategy {
 
   // The whole model's names and shapes, so that all ranks refuse alike.
   void CheckFits(const state::TensorSource& source) {
-    const NamedTensors whole = model().StateTensors();
     std::vector<std::string> wrong;
-    for (const auto& [name, tensor] : whole) {
+    for (const auto& [name, shape] : shapes_) {
       const state::TensorDescription* const found = state::FindTensor(source, name);
       const bool repeats = name == kHead && model().config().tie_head;
       if (found == nullptr && !repeats) wrong.push_back(absl::StrCat("\"", name, "\" is missing"));
-      if (found != nullptr && found->shape != tensor.shape()) {
+      if (found != nullptr && found->shape != shape) {
         wrong.push_back(absl::StrCat("\"", name, "\" has shape ", lockstep::ToString(found->shape),
-                                     " instead of ", lockstep::ToString(tensor.shape())));
+                                     " instead of ", lockstep::ToString(shape)));
       }
     }
     for (const state::TensorDescription& tensor : source.tensors()) {
-      if (!whole.Contains(tensor.name)) {
+      if (shapes_.count(tensor.name) == 0) {
         wrong.push_back(absl::StrCat("\"", tensor.name, "\" is unknown"));
       }
     }
@@ -249,18 +266,13 @@ class PipelineStrategy final : public TrainingStrategy {
     for (int stage = 0; stage < schedule_.stage_count(); ++stage) {
       if (schedule_.rank_of_stage[static_cast<size_t>(stage)] != group_->rank()) continue;
       const models::Gpt2Part& part = parts[static_cast<size_t>(stage)];
-      for (const auto& [path, part_module] : part.modules) {
-        const bool tied = path == "lm_head" && stage > 0 && model().config().tie_head;
-        if (tied) {
-          auto& head = static_cast<nn::Linear&>(*part_module);
-          const CategoryScope category(MemoryCategory::kParameter);
-          head.weight = autograd::SetRequiresGrad(
-              nn::MaterializeTensor(model().lm_head()->weight, CurrentDevice()), true);
-        } else {
-          nn::MaterializeModule(*part_module, CurrentDevice());
-        }
+      FillHead(part, stage);
+      if (sharing_ != nullptr) {
+        own[stage] = shards_.Add(stage, Shard(part, stage));
+        continue;
       }
       for (const auto& [path, part_module] : part.modules) {
+        nn::MaterializeModule(*part_module, CurrentDevice());
         for (const Tensor& parameter : part_module->Parameters()) {
           parameters_[stage].push_back(parameter);
         }
@@ -270,12 +282,48 @@ class PipelineStrategy final : public TrainingStrategy {
     return own;
   }
 
+  bool HasTiedHead(int stage) {
+    return stage > 0 && stage == schedule_.stage_count() - 1 && model().config().tie_head;
+  }
+
+  // Gives the copy of the embedding that is the last stage's head its bytes.
+  void FillHead(const models::Gpt2Part& part, int stage) {
+    if (!HasTiedHead(stage)) return;
+    for (const auto& [path, part_module] : part.modules) {
+      if (path != "lm_head") continue;
+      auto& head = static_cast<nn::Linear&>(*part_module);
+      const CategoryScope category(MemoryCategory::kParameter);
+      head.weight = autograd::SetRequiresGrad(
+          nn::MaterializeTensor(model().lm_head()->weight, CurrentDevice()), true);
+    }
+  }
+
+  // A part of each block's parameters, and of the others', made and kept by each rank of sharing_.
+  std::unique_ptr<pipeline::ShardedStage> Shard(const models::Gpt2Part& part, int stage) {
+    const bool hybrid = config_.replicas > 1;
+    pipeline::ShardedStageOptions options;
+    options.sharding.sharding_strategy = hybrid ? strategies::ShardingStrategy::kHybridShard
+                                                : strategies::ShardingStrategy::kFullShard;
+    options.sharding.wrap_policy = strategies::WrapByType<models::Gpt2Block>();
+    const bool is_copied = stage == 0 && HasTiedHead(schedule_.stage_count() - 1);
+    if (is_copied) options.tied = {kEmbedding};
+    if (HasTiedHead(stage)) options.tied = {kHead};
+    if (hybrid) {
+      return std::make_unique<pipeline::ShardedStage>(StageOf(part), *sharing_, options);
+    }
+    return std::make_unique<pipeline::ShardedStage>(StageOf(part), sharing_->Group("shard"),
+                                                    options);
+  }
+
   pipeline::PipelineOptions Options() {
     pipeline::PipelineOptions options =
         Gpt2PipelineOptions(model().config(), schedule_.stage_count());
     options.schedule = schedule_;
     options.scale_loss = [this](const Tensor& loss) { return (*scale_)(loss); };
-    if (config_.DataRanks() > 1) {
+    if (sharing_ != nullptr) {
+      options.no_sync = [this](int stage) { return shards_.NoSync(stage); };
+      options.shard_group = sharing_->Group("shard");
+    } else if (config_.DataRanks() > 1) {
       options.after_last_backward = [this](int stage) {
         if (averages_) AverageStage(stage);
       };
@@ -285,18 +333,19 @@ class PipelineStrategy final : public TrainingStrategy {
 
   // The gradients of a stage over the replicas. Stages of a rank end in the same order on each.
   void AverageStage(int stage) {
-    strategies::AverageGradients(parameters_.at(stage), *mesh_->Group("replicate"));
+    strategies::AverageGradients(parameters_.at(stage), *mesh_->Group("data"));
   }
 
-  // On rank 0 everything that the ranks of its replica have; empty elsewhere.
+  // On rank 0 everything that the ranks of its pipeline have; empty elsewhere.
   NamedTensors Gather(const NamedTensors& own) {
     if (group_ == nullptr) return own;
-    if (mesh_->Coordinate("replicate") > 0) return {};
-    return strategies::GatherNamedTensors(own, *group_);
+    const NamedTensors whole = shards_.Gather(own);
+    if (mesh_->Coordinate("data") > 0) return {};
+    return strategies::GatherNamedTensors(whole, *group_);
   }
 
   std::vector<pipeline::Span> GatherSpans(const std::vector<pipeline::Span>& own) {
-    if (mesh_->Coordinate("replicate") > 0) return {};
+    if (mesh_->Coordinate("data") > 0) return {};
     std::string text;
     for (const pipeline::Span& span : own) {
       absl::StrAppend(
@@ -325,9 +374,12 @@ class PipelineStrategy final : public TrainingStrategy {
 
   const TrainConfig config_;
   const pipeline::Schedule schedule_;
+  std::map<std::string, Shape> shapes_;            // of the whole model, as it was made
   std::unique_ptr<comm::DeviceMesh> mesh_;         // null in one process, as the group is
-  std::shared_ptr<comm::Communicator> group_;      // the ranks of this replica
-  std::map<int, std::vector<Tensor>> parameters_;  // of each stage of this rank
+  std::shared_ptr<comm::Communicator> group_;      // the ranks of this pipeline
+  std::unique_ptr<comm::DeviceMesh> sharing_;      // the ranks of this stage; null without --shards
+  StageShards shards_;                             // with --shards: of each stage of this rank
+  std::map<int, std::vector<Tensor>> parameters_;  // without: the same
   std::unique_ptr<pipeline::Pipeline> pipeline_;
   const amp::TrainingStep::ScaleLoss* scale_ = nullptr;  // of the pass that runs
   bool averages_ = true;                                 // over the replicas, after the pass

@@ -91,6 +91,7 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
   visit("stages", self.stages);
   visit("schedule", self.schedule);
   visit("stages_per_rank", self.stages_per_rank);
+  visit("shards", self.shards);
   visit("threads_per_rank", self.threads_per_rank);
   visit("steps", self.steps);
   visit("batch", self.batch);
@@ -194,6 +195,10 @@ void TrainConfig::ResolvePipeline() const {
   };
   pipeline_only(schedule == "1f1b", "schedule", schedule);
   pipeline_only(stages_per_rank == 1, "stages_per_rank", stages_per_rank);
+  Require(shards >= 1, "shards", shards, "give a count >= 1");
+  Require(is_pipeline || shards == 1, "shards", shards,
+          absl::StrCat("is for --strategy=pipeline, and this is --strategy=", strategy,
+                       HasFsdp() ? ", whose ranks share all; see --replicas" : "; use fsdp"));
   if (!is_pipeline) return;
   Require(
       schedule == "gpipe" || schedule == "1f1b" || schedule == "interleaved" || schedule == "zb_h1",
@@ -213,10 +218,15 @@ void TrainConfig::ResolvePipeline() const {
   Require(!interleaved || micro_batches % PipelineRanks() == 0, "micro_batches", micro_batches,
           absl::StrCat("are no multiple of the ", PipelineRanks(),
                        " ranks of an interleaved pipeline; use --schedule=1f1b or zb_h1"));
-  Require(ranks == 1 || ranks == PipelineRanks() * replicas, "ranks", ranks,
-          absl::StrCat("give --ranks=1 for threads of one process, or one for each of ",
-                       PipelineRanks(), " parts of --stages and --replicas=", replicas, ", ",
-                       PipelineRanks() * replicas));
+  const int64_t wanted = PipelineRanks() * replicas * shards;
+  Require(ranks == wanted || (ranks == 1 && replicas * shards == 1), "ranks", ranks,
+          absl::StrCat("give --ranks=1 for threads of one process, without --replicas and "
+                       "--shards, or one for each of ",
+                       PipelineRanks(), " parts of --stages, --replicas=", replicas,
+                       " and --shards=", shards, ": ", wanted));
+  Require(shards == 1 || schedule != "zb_h1", "shards", shards,
+          "do not go with --schedule=zb_h1: a block's parameters are let go between the two halves "
+          "of its backward; use --schedule=1f1b or --replicas");
   Require(!offload_activations, "offload_activations", "true",
           "is of one thread, and a pipeline has several; use --checkpoint=block");
   Require(!RankPerStage() || !absl::StartsWith(checkpoint, "budget"), "checkpoint", checkpoint,
@@ -305,7 +315,10 @@ void TrainConfig::Resolve() {
   Require(steps >= 1, "steps", steps, "give a count >= 1");
   Require(batch >= 1, "batch", batch, "give a number of rows >= 1");
   const int64_t parts = DataRanks();
-  const absl::string_view parts_flag = RankPerStage() ? "replicas" : "ranks";
+  const absl::string_view parts_flag = !RankPerStage() ? "ranks"
+                                       : shards == 1   ? "replicas"
+                                       : replicas == 1 ? "shards"
+                                                       : "replicas x --shards";
   Require(parts <= batch, parts_flag, parts,
           absl::StrCat("are more than the rows of a step; use --batch=", parts, " or more"));
   Require(batch % parts == 0, "batch", batch,

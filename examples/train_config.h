@@ -37,6 +37,7 @@ struct TrainConfig {
   // Of pipelines.
   std::string schedule = "1f1b";  // gpipe, 1f1b, interleaved or zb_h1
   int64_t stages_per_rank = 1;    // of the interleaved schedule
+  int64_t shards = 1;             // ranks that share each stage's parameters
   int64_t threads_per_rank = 0;   // 0: processors / ranks
   int64_t steps = 2200;
   int64_t batch = 12;         // rows of the whole step
@@ -97,7 +98,7 @@ struct TrainConfig {
   // Whether each rank has the parameters of its own stages only.
   bool RankPerStage() const { return strategy == "pipeline" && ranks > 1; }
   // In how many parts ranks divide the rows of a step.
-  int64_t DataRanks() const { return RankPerStage() ? replicas : ranks; }
+  int64_t DataRanks() const { return RankPerStage() ? replicas * shards : ranks; }
   // Forward and backward passes of a rank in a step, and rows of each. A pipeline takes all
   // micro-batches in one.
   int64_t PassesPerStep() const { return accumulate * PassesPerBatch(); }

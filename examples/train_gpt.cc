@@ -113,6 +113,9 @@ ABSL_FLAG(std::string, wrap, "block",
 ABSL_FLAG(int64_t, replicas, 0,
           "hybrid and pipeline: groups of ranks that each have the whole model. 0: 2 for hybrid, 1 "
           "otherwise.");
+ABSL_FLAG(int64_t, shards, 1,
+          "pipeline: ranks that share each stage's parameters, gradients and optimizer state, and "
+          "divide the rows of a replica (FullyShardedDataParallel in each stage).");
 ABSL_FLAG(int64_t, reshard_ranks, 0,
           "fsdp: neighbouring ranks that keep a whole between forward and backward. 0: all.");
 ABSL_FLAG(
@@ -187,6 +190,7 @@ constexpr const char* kFlagNames[] = {"data",
                                       "staleness",
                                       "wrap",
                                       "replicas",
+                                      "shards",
                                       "reshard_ranks",
                                       "backward_prefetch",
                                       "forward_prefetch",
@@ -292,6 +296,7 @@ TrainConfig ConfigFromFlags() {
   config.wrap = absl::GetFlag(FLAGS_wrap);
   config.replicas = absl::GetFlag(FLAGS_replicas);
   if (config.replicas == 0) config.replicas = absl::StartsWith(config.strategy, "hybrid") ? 2 : 1;
+  config.shards = absl::GetFlag(FLAGS_shards);
   config.reshard_ranks = absl::GetFlag(FLAGS_reshard_ranks);
   config.backward_prefetch = absl::GetFlag(FLAGS_backward_prefetch);
   config.forward_prefetch = absl::GetFlag(FLAGS_forward_prefetch);
@@ -358,6 +363,7 @@ TrainConfig MergeResumed(const FoundState& found, const TrainConfig& asked,
   };
   take_sharding("wrap", &TrainConfig::wrap);
   take_sharding("replicas", &TrainConfig::replicas);
+  take_sharding("shards", &TrainConfig::shards);
   take_sharding("reshard_ranks", &TrainConfig::reshard_ranks);
   take_sharding("backward_prefetch", &TrainConfig::backward_prefetch);
   take_sharding("forward_prefetch", &TrainConfig::forward_prefetch);

@@ -31,8 +31,9 @@ class TrainGptPipelineTest : public ::testing::Test {
   // The output of a run of 4 steps with 5 blocks, or of one that is resumed.
   std::string Train(std::vector<std::string> flags) const {
     if (!absl::StartsWith(flags[0], "--resume")) {
-      flags.insert(flags.end(), {"--steps=4", "--save_every=2", "--layers=5", "--heads=2",
-                                 "--width=32", "--block=16", "--batch=8", "--micro_batches=4"});
+      // The last one of a flag counts.
+      flags.insert(flags.begin(), {"--steps=4", "--save_every=2", "--layers=5", "--heads=2",
+                                   "--width=32", "--block=16", "--batch=8", "--micro_batches=4"});
     }
     flags.insert(flags.end(), {"--data=text.txt", "--threads_per_rank=1"});
     Process process(flags, folder_);
@@ -195,6 +196,63 @@ TEST_F(TrainGptPipelineTest, ReplicasPrecisionCheckpointsAndAccumulation) {
   }
 }
 
+// The ranks of a stage have a part of it each, and train and save as those that have it whole.
+TEST_F(TrainGptPipelineTest, RanksThatShareAStageTrainAndSaveAsOne) {
+  Train({"--strategy=pipeline", "--stages=2", "--out=one"});
+  const auto optimizer_megabytes = [](const std::string& out) {
+    const std::vector<std::string> header =
+        absl::StrSplit(LinesWith(out, "peak MB").at(0), ' ', absl::SkipEmpty());
+    const std::vector<std::string> cells =
+        absl::StrSplit(LinesWith(out, "  0 cpu:0").at(0), ' ', absl::SkipEmpty());
+    double megabytes = 0;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      if (header[i] != "optimizer") continue;
+      EXPECT_TRUE(absl::SimpleAtod(cells[i], &megabytes));
+    }
+    return megabytes;
+  };
+  const double whole = optimizer_megabytes(
+      Train({"--strategy=pipeline", "--stages=2", "--ranks=4", "--replicas=2", "--out=replicas"}));
+  const std::string shared =
+      Train({"--strategy=pipeline", "--stages=2", "--ranks=4", "--shards=2", "--out=shared"});
+  EXPECT_TRUE(absl::StrContains(shared, "each stage shared by 2 ranks")) << shared;
+  EXPECT_NEAR(optimizer_megabytes(shared), whole / 2, 0.011);
+  ExpectNear("one", "shared");
+  // Several stages a rank; replicas beside; one stage, which has the tied weight under two names.
+  Train({"--strategy=pipeline", "--schedule=interleaved", "--ranks=4", "--shards=2",
+         "--out=interleaved"});
+  ExpectNear("one", "interleaved");
+  Train({"--strategy=pipeline", "--stages=1", "--ranks=4", "--shards=2", "--replicas=2",
+         "--micro_batches=2", "--out=hybrid"});
+  ExpectNear("one", "hybrid");
+  // Accumulation with a scaler that all ranks share.
+  const std::vector<std::string> more = {"--amp=fp16", "--accumulate=2", "--checkpoint=block"};
+  const auto loss = [&](const std::string& ranks, const std::string& shards) {
+    double value = 0;
+    const std::string out = Train({"--strategy=pipeline", "--stages=2", ranks, shards, more[0],
+                                   more[1], more[2], absl::StrCat("--out=amp_", ranks)});
+    EXPECT_TRUE(absl::SimpleAtod(Summary(out)["validation_loss"], &value)) << out;
+    return value;
+  };
+  EXPECT_NEAR(loss("--ranks=2", "--shards=1"), loss("--ranks=4", "--shards=2"), 1e-3);
+  // States go on as they were, and on other ranks.
+  Train({"--resume=shared/step-00000002", "--out=again"});
+  ExpectSameModel("shared", "again");
+  Train({"--resume=shared/step-00000002", "--strategy=single", "--out=single"});
+  ExpectNear("one", "single");
+  Train({"--resume=one/step-00000002", "--strategy=pipeline", "--stages=2", "--ranks=4",
+         "--shards=2", "--out=on"});
+  ExpectNear("one", "on");
+  Process begun(
+      {"--strategy=pipeline", "--stages=2", "--ranks=4", "--shards=2", "--layers=5", "--heads=2",
+       "--width=32", "--block=16", "--batch=8", "--steps=1", "--lr=1e-30", "--data=text.txt",
+       "--init_from=one/step-00000004/model.safetensors", "--out=begun"},
+      folder_);
+  EXPECT_EQ(begun.Wait(), 0) << begun.err();
+  EXPECT_TRUE(ReadAll(absl::StrCat(folder_, "/begun/step-00000001/model.safetensors")) ==
+              ReadAll(PathOf("one")));
+}
+
 // A rank that is killed in mid run ends all, and is named; a signal saves on all.
 TEST_F(TrainGptPipelineTest, ARankThatDiesEndsAllAndASignalSaves) {
   for (const int number : {SIGKILL, SIGINT}) {
@@ -233,6 +291,12 @@ TEST_F(TrainGptPipelineTest, WrongInputIsOneLineAndStatusOne) {
       {{"--strategy=pipeline", "--schedule=interleaved", "--stages=3"}, "do not divide"},
       {{"--strategy=pipeline", "--stages_per_rank=2"}, "is for --schedule=interleaved"},
       {{"--strategy=pipeline", "--offload_activations"}, "--checkpoint=block"},
+      {{"--strategy=pipeline", "--ranks=4", "--shards=3"}, "--shards=3: 6"},
+      {{"--strategy=pipeline", "--shards=2"}, "--ranks=1"},
+      {{"--strategy=pipeline", "--shards=0"}, "--shards=0"},
+      {{"--strategy=pipeline", "--ranks=4", "--shards=2", "--schedule=zb_h1"},
+       "use --schedule=1f1b"},
+      {{"--strategy=fsdp", "--shards=2"}, "is for --strategy=pipeline"},
       {{"--strategy=ddp", "--schedule=gpipe"}, "is for --strategy=pipeline"},
       {{"--strategy=fsdp", "--stages_per_rank=2"}, "is for --strategy=pipeline"},
   };

@@ -138,7 +138,7 @@ void Pipeline::Impl::Build(std::map<int, Stage> stages) {
   for (auto& [number, stage] : stages) {
     plan->stages[static_cast<size_t>(number)].forward = std::move(stage.forward);
   }
-  tied.emplace(FindTied(options, trees), plan->channel_count());
+  tied.emplace(FindTied(options, stages, trees), plan->channel_count());
 }
 
 Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options)

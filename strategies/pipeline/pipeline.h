@@ -106,7 +106,7 @@ struct PipelineOptions {
   // With tied parameters every step averages: no NoSync around Step() itself.
   std::function<std::shared_ptr<void>(int stage)> no_sync = nullptr;
   // The ranks that each keep a part of the parameters of this rank's stages, where those are
-  // sharded (FullyShardedDataParallel around a stage's module): ClipGradNorm counts all parts.
+  // sharded (sharded_stage.h): ClipGradNorm counts all parts.
   // Null: this rank has them whole. Over a communicator only.
   std::shared_ptr<comm::Communicator> shard_group = nullptr;
   // Of each rank, all different. Empty: cpu:0, cpu:1, ... in one process; over a communicator, the

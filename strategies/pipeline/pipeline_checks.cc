@@ -96,26 +96,30 @@ std::map<int, std::unique_ptr<StageTree>> MakeTrees(const std::map<int, Stage>& 
 }
 
 std::vector<std::vector<TiedCopy>> FindTied(
-    const PipelineOptions& options, const std::map<int, std::unique_ptr<StageTree>>& trees) {
+    const PipelineOptions& options, const std::map<int, Stage>& stages,
+    const std::map<int, std::unique_ptr<StageTree>>& trees) {
   std::vector<std::vector<TiedCopy>> groups;
   std::set<std::pair<int, std::string>> seen;
-  const int stages = options.schedule.stage_count();
+  const int stage_count = options.schedule.stage_count();
   for (const std::vector<StageParameter>& group : options.tied) {
     if (group.size() < 2) Refuse("a group of ", group.size(), " tied parameters; give two or more");
     std::vector<TiedCopy>& copies = groups.emplace_back();
     for (const StageParameter& parameter : group) {
       const auto& [stage, name] = parameter;
       const int least = copies.empty() ? 0 : copies.back().stage + 1;
-      if (stage < least || stage >= stages) {
+      if (stage < least || stage >= stage_count) {
         Refuse("the tied parameter \"", name, "\" is said to be of stage ", stage,
-               "; stages ascend in a group, and the pipeline has ", stages);
+               "; stages ascend in a group, and the pipeline has ", stage_count);
       }
       if (!seen.emplace(stage, name).second) {
         Refuse("\"", name, "\" of stage ", stage, " is in two groups of tied parameters");
       }
-      TiedCopy copy = {stage, name, options.schedule.rank_of_stage[static_cast<size_t>(stage)], {}};
+      TiedCopy copy = {
+          stage, name, options.schedule.rank_of_stage[static_cast<size_t>(stage)], {}, 0};
       if (const auto tree = trees.find(stage); tree != trees.end()) {
         copy.parameter = tree->second->NamedParameters().At(name);
+        const Stage& own = stages.at(stage);
+        if (own.first_element != nullptr) copy.first_element = own.first_element(name);
       }
       copies.push_back(std::move(copy));
     }

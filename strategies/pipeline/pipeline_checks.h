@@ -27,9 +27,11 @@ void CheckOwnStages(const std::map<int, Stage>& stages, const Schedule& schedule
 // that meet and for a parameter or buffer in two stages.
 std::map<int, std::unique_ptr<StageTree>> MakeTrees(const std::map<int, Stage>& stages,
                                                     StageTree& whole);
-// Finds the copies. Throws InvalidArgument for groups that are not ascending stages, or of fewer
-// than two, a name that a stage here does not have, and a parameter in two groups.
+// Finds the copies that `stages`, of `trees`, have. Throws InvalidArgument for groups that are not
+// ascending stages, or of fewer than two, a name that a stage here does not have, and a parameter
+// in two groups.
 std::vector<std::vector<TiedCopy>> FindTied(const PipelineOptions& options,
+                                            const std::map<int, Stage>& stages,
                                             const std::map<int, std::unique_ptr<StageTree>>& trees);
 // Devices, threads, timeout and loss.
 void CheckOptions(const PipelineOptions& options, bool one_process);

@@ -38,6 +38,9 @@ struct Stage {
   // path is part of another. Empty for a stage without parameters.
   std::vector<std::pair<std::string, std::shared_ptr<nn::Module>>> parts = {};
   StageFunction forward = nullptr;
+  // Of a stage that keeps a part of its parameters (sharded_stage.h): which is the first element of
+  // the named one that this rank has. Null: has them whole.
+  std::function<int64_t(const std::string& name)> first_element = nullptr;
 };
 
 // A stage of one module. Throws InvalidArgument for null.

@@ -3,25 +3,46 @@
 #include "lockstep/strategies/pipeline/tied_parameters.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/ops/views.h"
 
 namespace lockstep::pipeline {
 namespace {
 
-void CheckAlike(const TiedCopy& first, const TiedCopy& copy, const Tensor& value) {
+using Tensors = std::vector<Tensor>;
+
+// `value` is the first copy's, of which its rank has the elements from `first_element` on.
+void CheckAlike(const TiedCopy& first, const TiedCopy& copy, const Tensor& value,
+                int64_t first_element) {
   const Tensor& own = copy.parameter;
-  if (own.shape() == value.shape() && own.dtype() == value.dtype()) return;
-  throw InvalidArgumentError(
-      absl::StrCat("pipeline: \"", copy.name, "\" of stage ", copy.stage, " is ", own.DebugString(),
-                   " and is tied to \"", first.name, "\" of stage ", first.stage, ", which is ",
-                   value.DebugString(), "; copies have one shape and dtype"));
+  const auto text = [](const Tensor& tensor, int64_t begin) {
+    return begin == 0 ? tensor.DebugString()
+                      : absl::StrCat(tensor.DebugString(), " from element ", begin, " on");
+  };
+  if (own.shape() == value.shape() && own.dtype() == value.dtype() &&
+      (copy.first_element == first_element || own.numel() == 0)) {
+    return;
+  }
+  throw InvalidArgumentError(absl::StrCat(
+      "pipeline: \"", copy.name, "\" of stage ", copy.stage, " is ", text(own, copy.first_element),
+      " and is tied to \"", first.name, "\" of stage ", first.stage, ", which is ",
+      text(value, first_element),
+      "; copies have one shape and dtype, and sharded ones the same elements on a rank "
+      "(ShardedStageOptions::tied)"));
+}
+
+Letter LetterOf(const Tensors& tensors) {
+  return {tensors, std::vector<bool>(tensors.size(), false)};
 }
 
 }  // namespace
@@ -30,8 +51,10 @@ TiedParameters::TiedParameters(std::vector<std::vector<TiedCopy>> groups, int fi
     : groups_(std::move(groups)), first_channel_(first_channel) {
   for (const std::vector<TiedCopy>& group : groups_) {
     for (const TiedCopy& copy : group) {
-      const Tensor& first = group[0].parameter;
-      if (copy.parameter.defined() && first.defined()) CheckAlike(group[0], copy, first);
+      const TiedCopy& first = group[0];
+      if (copy.parameter.defined() && first.parameter.defined()) {
+        CheckAlike(first, copy, first.parameter, first.first_element);
+      }
     }
   }
 }
@@ -77,35 +100,36 @@ void TiedParameters::Exchange(Transport* transport, From from, Combine combine, 
       return Address{channels + 2 * static_cast<int>(i) + 1, 0, peer};
     };
     if (is_root) {
-      std::vector<Tensor> values;
+      std::vector<Tensors> values;
       for (size_t i = 0; i < group.size(); ++i) {
         if (!group[i].parameter.defined()) transport->Expect(up(i, group[i].rank));
       }
       for (size_t i = 0; i < group.size(); ++i) {
-        Tensor value = group[i].parameter.defined()
-                           ? from(g, i)
-                           : transport->Take(up(i, group[i].rank)).tensors[0];
-        if (value.defined()) value = To(value, first.parameter.device());
-        values.push_back(std::move(value));
+        values.push_back(group[i].parameter.defined()
+                             ? from(g, i)
+                             : transport->Take(up(i, group[i].rank)).tensors);
+        for (Tensor& value : values.back()) {
+          if (value.defined()) value = To(value, first.parameter.device());
+        }
       }
-      const Tensor result = combine(values);
+      const Tensors result = combine(values);
       for (size_t i = 0; i < group.size(); ++i) {
         if (group[i].parameter.defined()) {
           into(g, i, result);
         } else {
-          transport->Send(down(i, group[i].rank), {{result}, {false}});
+          transport->Send(down(i, group[i].rank), LetterOf(result));
         }
       }
       continue;
     }
     for (size_t i = 0; i < group.size(); ++i) {
       if (!group[i].parameter.defined()) continue;
-      transport->Send(up(i, first.rank), {{from(g, i)}, {false}});
+      transport->Send(up(i, first.rank), LetterOf(from(g, i)));
       transport->Expect(down(i, first.rank));
     }
     for (size_t i = 0; i < group.size(); ++i) {
       if (!group[i].parameter.defined()) continue;
-      into(g, i, transport->Take(down(i, first.rank)).tensors[0]);
+      into(g, i, transport->Take(down(i, first.rank)).tensors);
     }
   }
 }
@@ -113,13 +137,18 @@ void TiedParameters::Exchange(Transport* transport, From from, Combine combine, 
 void TiedParameters::MakeEqual(Transport* transport) const {
   Exchange(
       transport,
-      [&](size_t g, size_t i) { return i == 0 ? Detach(groups_[g][i].parameter) : Tensor(); },
-      [](const std::vector<Tensor>& values) { return values[0]; },
-      [&](size_t g, size_t i, const Tensor& value) {
+      [&](size_t g, size_t i) -> Tensors {
+        if (i > 0) return {};
+        const TiedCopy& first = groups_[g][0];
+        return {Detach(first.parameter),
+                FromVector<int64_t>({first.first_element}, {}, {.device = Cpu()})};
+      },
+      [](const std::vector<Tensors>& values) { return values[0]; },
+      [&](size_t g, size_t i, const Tensors& value) {
         if (i == 0) return;
         const TiedCopy& copy = groups_[g][i];
-        CheckAlike(groups_[g][0], copy, value);
-        CopyInto(copy.parameter, To(value, copy.parameter.device()));
+        CheckAlike(groups_[g][0], copy, value[0], value[1].Item<int64_t>());
+        CopyInto(copy.parameter, To(value[0], copy.parameter.device()));
       });
 }
 
@@ -136,16 +165,18 @@ void TiedParameters::PutAside() {
 
 void TiedParameters::SumGradients(Transport* transport) {
   Exchange(
-      transport, [&](size_t g, size_t i) { return autograd::Grad(groups_[g][i].parameter); },
-      [](const std::vector<Tensor>& gradients) {
+      transport,
+      [&](size_t g, size_t i) -> Tensors { return {autograd::Grad(groups_[g][i].parameter)}; },
+      [](const std::vector<Tensors>& gradients) -> Tensors {
         Tensor sum;
-        for (const Tensor& gradient : gradients) {
-          if (!gradient.defined()) continue;
-          sum = sum.defined() ? Add(sum, gradient) : gradient;
+        for (const Tensors& gradient : gradients) {
+          if (!gradient[0].defined()) continue;
+          sum = sum.defined() ? Add(sum, gradient[0]) : gradient[0];
         }
-        return sum;
+        return {sum};
       },
-      [&](size_t g, size_t i, const Tensor& sum) {
+      [&](size_t g, size_t i, const Tensors& sums) {
+        const Tensor& sum = sums[0];
         const Tensor& parameter = groups_[g][i].parameter;
         const Tensor& earlier = aside_[g][i];
         if (!sum.defined()) {

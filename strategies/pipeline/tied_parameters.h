@@ -6,6 +6,7 @@
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_TIED_PARAMETERS_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_TIED_PARAMETERS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,15 @@ namespace lockstep::pipeline {
 struct TiedCopy {
   int stage = 0;
   std::string name;
-  int rank = 0;      // of the stage
-  Tensor parameter;  // undefined in another process
+  int rank = 0;               // of the stage
+  Tensor parameter;           // undefined in another process
+  int64_t first_element = 0;  // that this rank has, where the stage is sharded
 };
 
 class TiedParameters {
  public:
   // Groups of copies, ascending in their stages. Uses channels from `first_channel` on. Throws
-  // InvalidArgument where copies that are here differ in shape or dtype.
+  // InvalidArgument where copies that are here differ in shape, dtype or the elements they have.
   TiedParameters(std::vector<std::vector<TiedCopy>> groups, int first_channel);
 
   int channel_count() const;

@@ -16,29 +16,38 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
-#include "lockstep/nn/containers.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/models/gpt2_parts.h"
+#include "lockstep/nn/deferred_init.h"
+#include "lockstep/nn/layer_norm.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/clip.h"
-#include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/options.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/sharded_stage.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/testing.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
+#include "lockstep/tensor/tensor.h"
 
 namespace lockstep::equivalence {
 namespace {
 
+using pipeline::ShardedStage;
+using pipeline::ShardedStageOptions;
 using pipeline::testing_util::Inputs;
 using pipeline::testing_util::MakeMlp;
 using pipeline::testing_util::OnRanks;
 using pipeline::testing_util::Targets;
-using strategies::FullyShardedDataParallel;
 
 constexpr int kSteps = 3;
 constexpr int kReplicas = 2;
@@ -50,6 +59,16 @@ struct Result {
   std::vector<double> norms;  // of the gradients before clipping
   std::map<std::string, std::vector<float>> parameters;
 };
+
+void ExpectNear(const NamedTensors& state, const Result& wanted, double tolerance = 2e-6) {
+  EXPECT_GT(state.size(), 0);
+  for (const auto& [name, tensor] : state) {
+    const std::vector<float>& values = wanted.parameters.at(name);
+    const std::vector<float> got = tensor.ToVector<float>();
+    ASSERT_EQ(got.size(), values.size()) << name;
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], values[i], tolerance) << name;
+  }
+}
 
 Result TrainWhole() {
   const auto model = MakeMlp(8);
@@ -71,30 +90,28 @@ Result TrainWhole() {
   return result;
 }
 
-// The layers of a half, under their numbers in the whole.
-std::shared_ptr<nn::Sequential> Half(const nn::Sequential& whole, int stage) {
-  auto half = std::make_shared<nn::Sequential>();
-  for (size_t i = 0; i < 4; ++i) half->Append(whole[static_cast<size_t>(stage) * 4 + i]);
-  return half;
-}
-
+// A pipeline of two ranks, whose other dimensions, if any, divide the rows: "shard", or "replicate"
+// and "shard".
 pipeline::testing_util::RankBody TrainSharded(const pipeline::Schedule& schedule,
-                                              const Result& wanted) {
-  return [&schedule, &wanted](int, const std::shared_ptr<comm::Communicator>& world) {
-    const comm::DeviceMesh mesh(world, {{"pipeline", 2}, {"shard", kReplicas}});
-    const int stage = mesh.Coordinate("pipeline"), replica = mesh.Coordinate("shard");
-    const auto half = Half(*MakeMlp(8), stage);
-    FullyShardedDataParallel fsdp(half, mesh.Group("shard"),
-                                  {.wrap_policy = strategies::WrapByType<nn::Linear>()});
-    std::map<int, pipeline::Stage> own;
-    own[stage] = pipeline::MakeStage("half", half);
+                                              const Result& wanted, bool hybrid = false) {
+  return [&schedule, &wanted, hybrid](int, const std::shared_ptr<comm::Communicator>& world) {
+    const comm::DeviceMesh mesh(world, {{"pipeline", 2}, {"data", kReplicas}});
+    const comm::DeviceMesh data =
+        hybrid ? comm::DeviceMesh(mesh.Group("data"), {{"replicate", kReplicas}, {"shard", 1}})
+               : comm::DeviceMesh(mesh.Group("data"), {{"shard", kReplicas}});
+    const int stage = mesh.Coordinate("pipeline"), replica = mesh.Coordinate("data");
+    ShardedStage sharded(
+        pipeline::testing_util::CutEvenly(*MakeMlp(8), 2)[static_cast<size_t>(stage)], data,
+        {.sharding = {.sharding_strategy = hybrid ? strategies::ShardingStrategy::kHybridShard
+                                                  : strategies::ShardingStrategy::kFullShard,
+                      .wrap_policy = strategies::WrapByType<nn::Linear>()}});
     pipeline::PipelineOptions options;
     options.schedule = schedule;
     options.loss = pipeline::testing_util::MseOf;
-    options.no_sync = [&](int) { return std::make_shared<FullyShardedDataParallel::NoSync>(fsdp); };
-    options.shard_group = mesh.Group("shard");
-    pipeline::Pipeline pipe(std::move(own), mesh.Group("pipeline"), options);
-    optim::AdamW optimizer(half->NamedParameters(), {.lr = 0.01});
+    options.no_sync = [&](int) { return sharded.NoSync(); };
+    options.shard_group = data.Group("shard");
+    pipeline::Pipeline pipe({{stage, sharded.stage()}}, mesh.Group("pipeline"), options);
+    optim::AdamW optimizer(pipe.module().NamedParameters(), {.lr = 0.01});
     std::vector<double> losses;
     for (int step = 0; step < kSteps; ++step) {
       const int64_t first = (step * kReplicas + replica) * kRows;
@@ -105,19 +122,11 @@ pipeline::testing_util::RankBody TrainSharded(const pipeline::Schedule& schedule
       EXPECT_GT(norm, kClip);
       optimizer.Step();
     }
-    const NamedTensors state = fsdp.FullStateDict(/*rank0_only=*/false);
-    for (const auto& [name, tensor] : state) {
-      const std::string whole_name =
-          std::to_string(std::stoi(name) + 4 * stage) + name.substr(name.find('.'));
-      const std::vector<float>& values = wanted.parameters.at(whole_name);
-      const std::vector<float> got = tensor.ToVector<float>();
-      ASSERT_EQ(got.size(), values.size());
-      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], values[i], 2e-6) << whole_name;
-    }
+    ExpectNear(sharded.fsdp().FullStateDict(/*rank0_only=*/false), wanted);
     for (int step = 0; step < kSteps; ++step) {
       const auto at = static_cast<size_t>(step);
       const Tensor mean = FromVector<double>({losses[at] / kReplicas}, {1});
-      mesh.Group("shard")->AllReduce(mean).Wait();
+      mesh.Group("data")->AllReduce(mean).Wait();
       EXPECT_NEAR(mean.Item<double>(), wanted.losses[at], 1e-6) << schedule.name;
     }
   };
@@ -132,6 +141,12 @@ TEST(PipelineShardingTest, ShardedStagesTrainAsTheWhole) {
   }
 }
 
+TEST(PipelineShardingTest, HybridStagesTrainAsTheWhole) {
+  const Result wanted = TrainWhole();
+  const pipeline::Schedule schedule = pipeline::OneForwardOneBackward(2, 3);
+  OnRanks(4, TrainSharded(schedule, wanted, /*hybrid=*/true));
+}
+
 // A unit's parameters are gone when W runs.
 TEST(PipelineShardingTest, SplitBackwardsAreRefusedNamingTheAction) {
   const Result wanted = TrainWhole();
@@ -142,6 +157,156 @@ TEST(PipelineShardingTest, SplitBackwardsAreRefusedNamingTheAction) {
     named += absl::StrContains(outcome.message, "action 1W0: FullyShardedDataParallel: ") ? 1 : 0;
   }
   EXPECT_GE(named, 1);
+}
+
+// ---- GPT, whose head is the embedding ----
+
+constexpr int64_t kBlock = 5;
+
+models::Gpt2Config TinyGpt() {
+  return {.layers = 4, .heads = 2, .width = 10, .block = kBlock, .vocabulary = 11};
+}
+
+Tensor Ids(int64_t first, int64_t rows, int64_t factor) {
+  std::vector<int64_t> ids;
+  for (int64_t i = first * kBlock; i < (first + rows) * kBlock; ++i) {
+    ids.push_back((factor * i + i / 7) % 11);
+  }
+  return FromVector<int64_t>(ids, {rows, kBlock});
+}
+
+Result TrainWholeGpt() {
+  ManualSeed(5);
+  const auto model = std::make_shared<models::Gpt2>(TinyGpt());
+  optim::AdamW optimizer(model->NamedParameters(), {.lr = 0.01});
+  Result result;
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.ZeroGrad();
+    const int64_t rows = kReplicas * kRows;
+    for (int round = 0; round < 2; ++round) {
+      const int64_t first = (2 * step + round) * rows;
+      const Tensor loss = model->Loss(Ids(first, rows, 3), Ids(first, rows, 5));
+      autograd::Backward(loss);
+      result.losses.push_back(loss.Item<double>());
+    }
+    result.norms.push_back(optim::ClipGradNorm(model->Parameters(), kClip).Item<double>());
+    optimizer.Step();
+  }
+  for (const auto& [name, tensor] : model->StateDict()) {
+    result.parameters[name] = tensor.ToVector<float>();
+  }
+  return result;
+}
+
+// Stages of a block each, on meta until they are sharded; the copy of the embedding that is the
+// head gets its values from the pipeline.
+std::vector<pipeline::Stage> GptStages() {
+  std::unique_ptr<models::Gpt2> model;
+  {
+    const nn::DeferredInitScope deferred;
+    ManualSeed(5);
+    model = std::make_unique<models::Gpt2>(TinyGpt());
+  }
+  std::vector<pipeline::Stage> stages;
+  for (const models::Gpt2Part& part : models::SplitGpt2(*model, {1, 2, 3})) {
+    pipeline::Stage& stage = stages.emplace_back();
+    stage.parts = part.modules;
+    stage.forward = [part](TensorSpan in) -> TensorList { return {part.forward(in[0])}; };
+  }
+  auto& head = static_cast<nn::Linear&>(*stages.back().parts.back().second);
+  head.weight = autograd::SetRequiresGrad(Zeros({11, 10}), true);
+  return stages;
+}
+
+TEST(PipelineShardingTest, TiedCopiesAreCutAlikeAndAccumulate) {
+  const Result wanted = TrainWholeGpt();
+  OnRanks(4, [&](int, const std::shared_ptr<comm::Communicator>& world) {
+    const comm::DeviceMesh mesh(world, {{"shard", kReplicas}, {"pipeline", 2}});
+    const int rank = mesh.Coordinate("pipeline"), replica = mesh.Coordinate("shard");
+    pipeline::PipelineOptions options;
+    options.schedule = pipeline::Interleaved(2, 2, 2);
+    std::map<int, std::unique_ptr<ShardedStage>> sharded;
+    std::map<int, pipeline::Stage> own;
+    for (auto& [s, stage] : pipeline::testing_util::StagesOf(options.schedule, rank, GptStages())) {
+      ShardedStageOptions sharding = {
+          .sharding = {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()}};
+      if (s == 0) sharding.tied = {"transformer.wte.weight"};
+      if (s == 3) sharding.tied = {"lm_head.weight"};
+      sharded[s] = std::make_unique<ShardedStage>(stage, mesh.Group("shard"), sharding);
+      own[s] = sharded[s]->stage();
+    }
+    options.loss = [](TensorSpan outputs, TensorSpan targets) {
+      return CrossEntropy(Reshape(outputs[0], {-1, 11}), Reshape(targets[0], {-1}));
+    };
+    options.tied = {{{0, "transformer.wte.weight"}, {3, "lm_head.weight"}}};
+    options.no_sync = [&](int s) { return sharded.at(s)->NoSync(); };
+    options.shard_group = mesh.Group("shard");
+    pipeline::Pipeline pipe(own, mesh.Group("pipeline"), options);
+    optim::AdamW optimizer(pipe.module().NamedParameters(), {.lr = 0.01});
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.ZeroGrad();
+      for (int round = 0; round < 2; ++round) {
+        const int64_t first = ((2 * step + round) * kReplicas + replica) * kRows;
+        pipe.Evaluate({Ids(first, kRows, 3)});
+        pipe.Step({Ids(first, kRows, 3)}, {Ids(first, kRows, 5)});
+      }
+      EXPECT_NEAR(pipe.ClipGradNorm(kClip).Item<double>(), wanted.norms[static_cast<size_t>(step)],
+                  1e-5);
+      optimizer.Step();
+    }
+    for (const auto& [s, stage] : sharded) {
+      ExpectNear(stage->fsdp().FullStateDict(/*rank0_only=*/false), wanted, 2e-5);
+    }
+  });
+}
+
+// The root's unit of the last stage has a norm beside the head: a rank would add gradients of other
+// elements.
+TEST(PipelineShardingTest, TiedCopiesThatAreCutDifferentlyAreRefused) {
+  int named = 0;
+  const auto body = [](int, const std::shared_ptr<comm::Communicator>& world) {
+    const comm::DeviceMesh mesh(world, {{"shard", 2}, {"pipeline", 2}});
+    const int rank = mesh.Coordinate("pipeline");
+    const auto first = std::make_shared<nn::Linear>(4, 4, nn::LinearOptions{.bias = false});
+    const auto norm = std::make_shared<nn::LayerNorm>(Shape{8});
+    const auto second = std::make_shared<nn::Linear>(4, 4, nn::LinearOptions{.bias = false});
+    pipeline::Stage stage;
+    if (rank == 0) {
+      stage = pipeline::MakeStage("a", first);
+    } else {
+      stage = pipeline::MakeStage("b", second);
+      stage.parts.insert(stage.parts.begin(), {"norm", norm});
+    }
+    ShardedStage sharded(stage, mesh.Group("shard"), {});
+    pipeline::Pipeline pipe({{rank, sharded.stage()}}, mesh.Group("pipeline"),
+                            {.schedule = pipeline::GPipe(2, 2),
+                             .loss = pipeline::testing_util::MseOf,
+                             .tied = {{{0, "a.weight"}, {1, "b.weight"}}},
+                             .shard_group = mesh.Group("shard")});
+    pipe.Step({Zeros({2, 4})}, {Zeros({2, 4})});  // the first copy's ranks learn it here
+  };
+  for (const auto& outcome : pipeline::testing_util::RunRanks(4, body)) {
+    EXPECT_NE(outcome.code, absl::StatusCode::kOk);
+    named += absl::StrContains(outcome.message, "ShardedStageOptions::tied") ? 1 : 0;
+  }
+  EXPECT_EQ(named, 4);
+}
+
+TEST(PipelineShardingTest, TiedNamesAreParametersOfModulesOfTheirOwn) {
+  OnRanks(2, [](int, const std::shared_ptr<comm::Communicator>& world) {
+    const auto message = [&](const std::string& tied) {
+      try {
+        ShardedStage sharded(pipeline::MakeStage("a", std::make_shared<nn::Linear>(3, 2)), world,
+                             {.tied = {tied}});
+      } catch (const Error& error) {
+        return error.message();
+      }
+      return std::string();
+    };
+    EXPECT_TRUE(absl::StrContains(message("a.weight"), "has 1 other parameters")) << "a bias";
+    EXPECT_TRUE(absl::StrContains(message("a.wieght"), "is no parameter of this stage"));
+    EXPECT_TRUE(absl::StrContains(message("weight"), "is no parameter of this stage"));
+  });
 }
 
 }  // namespace
