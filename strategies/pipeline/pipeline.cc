@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/subgroups.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
+#include "lockstep/strategies/distributed_data_parallel/loss_factors.h"
 #include "lockstep/strategies/pipeline/communicator_transport.h"
 #include "lockstep/strategies/pipeline/micro_batches.h"
 #include "lockstep/strategies/pipeline/pipeline_checks.h"
@@ -121,6 +122,8 @@ struct Pipeline::Impl {
   RunRequest MakeRequest(TensorSpan inputs, TensorSpan targets, bool trains) const;
   std::vector<double> SharesOf(const RunRequest& request, TensorSpan inputs,
                                TensorSpan targets) const;
+  std::vector<double> WeightsOf(const RunRequest& request, TensorSpan inputs,
+                                TensorSpan targets) const;
   void CheckStep() const;
   void CheckBatch(TensorSpan inputs) const;
   StepResult RunThreads(RunRequest request);
@@ -252,12 +255,19 @@ RunRequest Pipeline::Impl::MakeRequest(TensorSpan inputs, TensorSpan targets, bo
 
 std::vector<double> Pipeline::Impl::SharesOf(const RunRequest& request, TensorSpan inputs,
                                              TensorSpan targets) const {
+  const std::vector<double> weights = WeightsOf(request, inputs, targets);
+  if (!request.trains || options.replica_group == nullptr) return Shares(weights);
+  return strategies::LossFactors(weights, *options.replica_group);
+}
+
+std::vector<double> Pipeline::Impl::WeightsOf(const RunRequest& request, TensorSpan inputs,
+                                              TensorSpan targets) const {
   std::vector<double> weights;
   if (options.weight != nullptr) {
     for (const std::vector<Tensor>& micro_batch : request.loss.targets) {
       weights.push_back(options.weight(micro_batch));
     }
-    return Shares(weights);
+    return weights;
   }
   const int64_t input_rows = RowCount(inputs), target_rows = RowCount(targets);
   if (input_rows != target_rows && input_rows > 0 && target_rows > 0) {
@@ -269,7 +279,7 @@ std::vector<double> Pipeline::Impl::SharesOf(const RunRequest& request, TensorSp
   for (const int64_t count : RowsOfMicroBatches(rows, plan->micro_batches)) {
     weights.push_back(static_cast<double>(count));
   }
-  return Shares(weights);
+  return weights;
 }
 
 StepResult Pipeline::Impl::Run(TensorSpan inputs, TensorSpan targets, bool trains) {

@@ -91,6 +91,12 @@ struct PipelineOptions {
   // targets. Null: rows. Finite and not negative; one of 0 gives no loss, and a gradient of 0 times
   // its own.
   std::function<double(TensorSpan targets)> weight = nullptr;
+  // The ranks that run this one's stages in other replicas, where those average their gradients
+  // (after_last_backward, or sharded stages): in a step, a micro-batch counts by its share of the
+  // rows or the weight of all replicas (distributed_data_parallel/loss_factors.h), so that the
+  // average is the mean over all of them. Null: of this pipeline's alone, which is the same where
+  // all replicas have as many. Over a communicator only; the last stage's ranks use it.
+  std::shared_ptr<comm::Communicator> replica_group = nullptr;
   // What is run backward in place of a micro-batch's weighted loss, for loss scaling:
   //   [&](const Tensor& loss) { return scaler.Scale(loss); }
   // The optimizers' found-inf covers all stages where one optimizer has the parameters of all;
@@ -123,7 +129,7 @@ struct PipelineOptions {
 
 struct StepResult {
   // The mean over the batch, on every rank. 0 in an evaluation without targets, and where nothing
-  // counts.
+  // counts. Of a step with a replica_group: what the average over replicas makes the mean over all.
   double loss = 0;
   std::vector<double> losses;  // of each micro-batch, unweighted; on every rank
   // Of the last stage, rows joined, without history; on the last stage's rank.

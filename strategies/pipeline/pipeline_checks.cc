@@ -148,6 +148,11 @@ void CheckOptions(const PipelineOptions& options, bool one_process) {
         "a shard_group is given without a group; parameters are sharded over ranks that each run "
         "a pipeline of their own");
   }
+  if (one_process && options.replica_group != nullptr) {
+    Refuse(
+        "a replica_group is given without a group; replicas are of ranks that each run a pipeline "
+        "of their own");
+  }
   if (options.threads_per_rank < 0) {
     Refuse("threads_per_rank is ", options.threads_per_rank, "; give at least 1, or 0");
   }

@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// FullyShardedDataParallel inside the stages of a pipeline: four ranks are two pipelines of two
-// stages, and the ranks of one stage share its parameters, gradients and optimizer state.
+// Pipelines beside each other: four ranks are two pipelines of two stages. The ranks of one stage
+// share its parameters, gradients and optimizer state, or have a replica each.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -27,6 +27,7 @@
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/clip.h"
+#include "lockstep/strategies/average_gradients.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/options.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
@@ -157,6 +158,61 @@ TEST(PipelineShardingTest, SplitBackwardsAreRefusedNamingTheAction) {
     named += absl::StrContains(outcome.message, "action 1W0: FullyShardedDataParallel: ") ? 1 : 0;
   }
   EXPECT_GE(named, 1);
+}
+
+// ---- Replicas that have different numbers of things to learn from ----
+
+// Of a batch of 12 rows the first replica has 2 whose target counts, the second 5.
+Tensor Counted(int64_t first, int64_t rows) {
+  std::vector<float> mask;
+  for (int64_t row = first; row < first + rows; ++row) {
+    mask.push_back(row == 1 || row == 4 || row >= 7 ? 1 : 0);
+  }
+  return FromVector<float>(mask, {rows, 1});
+}
+
+Tensor CountedLoss(TensorSpan outputs, TensorSpan targets) {
+  const Tensor error = outputs[0] - targets[0];
+  // No row counts: 0 and a gradient of 0.
+  return Sum(error * error * targets[1]) / Clamp(Sum(targets[1]), 1.0, 1e9);
+}
+
+TEST(PipelineReplicasTest, WeightsCountOverAllReplicas) {
+  const auto whole = MakeMlp(8);
+  const Tensor wanted =
+      CountedLoss({(*whole)(Inputs(0, 2 * kRows))}, {Targets(0, 2 * kRows), Counted(0, 2 * kRows)});
+  autograd::Backward(wanted);
+  const auto gradients = pipeline::testing_util::GradientsOf(*whole);
+  OnRanks(4, [&](int, const std::shared_ptr<comm::Communicator>& world) {
+    const comm::DeviceMesh mesh(world, {{"replicate", 2}, {"pipeline", 2}});
+    const int stage = mesh.Coordinate("pipeline"), replica = mesh.Coordinate("replicate");
+    pipeline::Stage own =
+        pipeline::testing_util::CutEvenly(*MakeMlp(8), 2)[static_cast<size_t>(stage)];
+    pipeline::PipelineOptions options;
+    options.schedule = pipeline::OneForwardOneBackward(2, 3);
+    options.loss = CountedLoss;
+    options.weight = [](TensorSpan targets) { return Sum(targets[1]).Item<double>(); };
+    options.replica_group = mesh.Group("replicate");
+    std::vector<Tensor> parameters;
+    for (const auto& [path, module] : own.parts) {
+      for (const Tensor& parameter : module->Parameters()) parameters.push_back(parameter);
+    }
+    options.after_last_backward = [&](int) {
+      strategies::AverageGradients(parameters, *mesh.Group("replicate"));
+    };
+    pipeline::Pipeline pipe({{stage, own}}, mesh.Group("pipeline"), options);
+    const int64_t first = replica * kRows;
+    const double loss =
+        pipe.Step({Inputs(first, kRows)}, {Targets(first, kRows), Counted(first, kRows)}).loss;
+    const Tensor mean = FromVector<double>({loss / 2}, {1});
+    mesh.Group("replicate")->AllReduce(mean).Wait();
+    EXPECT_NEAR(mean.Item<double>(), wanted.Item<double>(), 1e-6);
+    for (const auto& [name, values] : pipeline::testing_util::GradientsOf(pipe.module())) {
+      const std::vector<float>& expected = gradients.at(name);
+      ASSERT_EQ(values.size(), expected.size()) << name;
+      for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-6) << name;
+    }
+  });
 }
 
 // ---- GPT, whose head is the embedding ----
