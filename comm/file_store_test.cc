@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -25,6 +24,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -39,12 +39,6 @@ Deadline In(double seconds) { return Deadline::After(absl::Seconds(seconds)); }
 
 void Require(bool condition, absl::string_view text) {
   if (!condition) throw lockstep::InternalError(text);
-}
-
-std::string NewFolder() {
-  std::string path = testing::TempDir() + "/file_store.XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) throw InternalError("mkdtemp");
-  return path;
 }
 
 std::string ErrorOf(absl::StatusCode code, const std::function<void()>& call) {

@@ -13,7 +13,6 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/store.h"
 #include "lockstep/tensor/random.h"
@@ -203,8 +203,7 @@ pid_t ReadPid(const std::string& path, Deadline deadline) {
 }
 
 TEST(OrphanTest, RanksDieWithAParentThatIsKilled) {
-  std::string folder = testing::TempDir() + "/orphans_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string folder = NewFolder();
   // The parent of the ranks is another run of this program.
   const pid_t parent = fork();
   if (parent == 0) {

@@ -3,7 +3,6 @@
 //
 // Many ranks on this machine: a thousand meet through one server and pass three barriers, a hundred
 // and twenty-eight do in a folder.
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/file_store.h"
 #include "lockstep/comm/store.h"
 
@@ -178,8 +178,7 @@ void LiveInFolder(const std::string& folder, int rank, Phases* phases) {
 }
 
 TEST(StoreScale, ManyRanksMeetInAFolder) {
-  std::string folder = testing::TempDir() + "/store.XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string folder = NewFolder();
   Phases phases(3);
   std::atomic<int> failed{0};
   std::vector<std::thread> ranks;

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/file_store.h"
 #include "lockstep/comm/socket.h"
 
@@ -47,9 +47,7 @@ class StoreTest : public testing::TestWithParam<Kind> {
   StoreTest() : server_({.token = "secret"}) {
     if (GetParam() == Kind::kLocal) shared_ = std::make_shared<LocalStore>();
     if (GetParam() == Kind::kFile) {
-      std::string folder = testing::TempDir() + "/store.XXXXXX";
-      if (mkdtemp(folder.data()) == nullptr) throw InternalError("mkdtemp");
-      shared_ = std::make_shared<FileStore>(FileStoreOptions{.folder = folder});
+      shared_ = std::make_shared<FileStore>(FileStoreOptions{.folder = NewFolder()});
     }
   }
   std::shared_ptr<Store> NewClient() {

@@ -4,7 +4,6 @@
 
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,6 +12,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/data/byte_text.h"
 #include "lockstep/tensor/device.h"
@@ -23,12 +23,6 @@
 
 namespace lockstep::data {
 namespace {
-
-std::string NewFolder() {
-  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/dataXXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
 
 void Write(const std::string& path, const std::string& bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/comm/process_group.h"
@@ -123,8 +123,7 @@ void Training(comm::RankContext& context) {
 
 // As save_pretrained() writes it.
 std::string Pretrained() {
-  const std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/gpt2";
-  std::filesystem::create_directories(folder);
+  const std::string folder = NewFolder();
   std::ofstream(folder + "/config.json")
       << R"({"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 8,
              "vocab_size": 31})";

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -23,6 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/comm/process_group.h"
@@ -64,7 +64,7 @@ TEST(PipelineExample, PageIsThisFile) {
 
 TEST(PipelineExample, CommandsPrintAndDrawWhatThePageHas) {
   const std::string page = ReadFile(kPage);
-  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/");
+  const std::string folder = NewFolder() + "/";
   int printed = 0, drawn = 0;
   for (absl::string_view flags : absl::StrSplit(page, '\n')) {
     if (!absl::ConsumePrefix(&flags, "    ./bazelw run //tools:pipeline_schedule -- ")) continue;

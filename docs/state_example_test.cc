@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/autograd/backward.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -41,7 +41,7 @@ TEST(StateExample, PageIsThisFile) {
 }
 
 TEST(StateExample, Weights) {
-  const std::string folder = std::getenv("TEST_TMPDIR");
+  const std::string folder = NewFolder();
   models::Mlp model({.sizes = {2, 3, 1}});
   state::WriteSafetensors(folder + "/model.safetensors", model.StateDict(), {{"format", "pt"}});
 
@@ -51,7 +51,7 @@ TEST(StateExample, Weights) {
 }
 
 TEST(StateExample, OneTensorAtATime) {
-  const std::string folder = std::getenv("TEST_TMPDIR");
+  const std::string folder = NewFolder();
   state::SafetensorsWriter writer(
       folder + "/large.safetensors",
       {{"embedding", DType::kFloat32, {4, 3}}, {"bias", DType::kFloat32, {3}}});
@@ -89,7 +89,7 @@ void SaveAndLoadShards(const std::string& root, std::shared_ptr<comm::Communicat
 }
 
 TEST(StateExample, Sharded) {
-  const std::string root = std::string(std::getenv("TEST_TMPDIR")) + "/sharded";
+  const std::string root = NewFolder() + "/sharded";
   comm::SpawnThreads(2, [&](comm::RankContext& context) {
     SaveAndLoadShards(root, comm::InitProcessGroup(context.group_options()));
   }).ThrowIfFailed();
@@ -97,7 +97,7 @@ TEST(StateExample, Sharded) {
 }
 
 TEST(StateExample, Training) {
-  const std::string root = std::string(std::getenv("TEST_TMPDIR")) + "/run";
+  const std::string root = NewFolder() + "/run";
   models::Mlp model({.sizes = {2, 3, 1}});
   optim::AdamW optimizer(model.NamedParameters());
 
@@ -116,7 +116,7 @@ TEST(StateExample, Training) {
 }
 
 TEST(StateExample, Ranks) {
-  const std::string root = std::string(std::getenv("TEST_TMPDIR")) + "/ranks";
+  const std::string root = NewFolder() + "/ranks";
   comm::SpawnThreads(2, [&](comm::RankContext& context) {
     const std::shared_ptr<comm::Communicator> world =
         comm::InitProcessGroup(context.group_options());

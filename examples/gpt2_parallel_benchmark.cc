@@ -37,6 +37,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/median.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -270,12 +271,6 @@ Wrapped Wrap(const Settings& settings, const std::shared_ptr<models::Gpt2>& mode
 Tensor Tokens(const models::Gpt2Config& config, int64_t rows) {
   const double count = static_cast<double>(config.vocabulary);
   return To(RandomUniform({rows, config.block}, 0, count), DType::kInt64);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 // Of all threads of this process.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/examples/train_gpt_testing.h"
 #include "lockstep/state/safetensors.h"
 #include "lockstep/tensor/named_tensors.h"

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/examples/train_gpt_testing.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/huggingface.h"

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/examples/train_gpt_testing.h"
 
 namespace lockstep::examples {

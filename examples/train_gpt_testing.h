@@ -14,9 +14,6 @@
 
 namespace lockstep::examples {
 
-// Under TEST_TMPDIR.
-std::string NewFolder();
-
 // The bytes of a file; "" where there is none.
 std::string ReadAll(const std::string& path);
 

@@ -2,15 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/models/huggingface_folder.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/huggingface.h"
@@ -28,10 +26,8 @@ constexpr char kConfig[] =
         "n_ctx": 5, "vocab_size": 11, "activation_function": "gelu_new", "n_inner": null,
         "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-06, "scale_attn_weights": true})";
 
-std::string NewFolder(const std::string& config) {
-  static int count = 0;
-  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/gpt2_", count++);
-  std::filesystem::create_directories(folder);
+std::string FolderWith(const std::string& config) {
+  const std::string folder = NewFolder();
   std::ofstream(folder + "/config.json") << config;
   return folder;
 }
@@ -84,11 +80,11 @@ TEST(HuggingFaceFolderTest, OpensWhatSavePretrainedWrites) {
       EXPECT_EQ(loaded.At(name).ToVector<float>(), tensor.ToVector<float>()) << name;
     }
   };
-  const std::string one = NewFolder(kConfig);
+  const std::string one = FolderWith(kConfig);
   state::WriteSafetensors(one + "/model.safetensors", theirs);
   expect_model(one);
 
-  const std::string two = NewFolder(kConfig);
+  const std::string two = FolderWith(kConfig);
   NamedTensors halves[2];
   std::string map;
   int count = 0;
@@ -109,8 +105,8 @@ TEST(HuggingFaceFolderTest, OpensWhatSavePretrainedWrites) {
     EXPECT_TRUE(absl::StrContains(error.message(), part)) << error.message();
   };
   refused("/nowhere", absl::StatusCode::kNotFound, "no such folder");
-  refused(NewFolder(kConfig), absl::StatusCode::kNotFound, "safe_serialization");
-  refused(NewFolder("{"), absl::StatusCode::kDataLoss, "config.json");
+  refused(FolderWith(kConfig), absl::StatusCode::kNotFound, "safe_serialization");
+  refused(FolderWith("{"), absl::StatusCode::kDataLoss, "config.json");
 }
 
 }  // namespace

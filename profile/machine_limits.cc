@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/profile/machine_limits.h"
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/median.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/ops/contraction.h"
 #include "lockstep/tensor/ops/creation.h"
@@ -19,15 +19,14 @@ namespace lockstep::profile {
 namespace {
 
 double MedianSeconds(absl::FunctionRef<void()> run) {
-  std::array<double, 5> seconds;
+  std::vector<double> seconds(5);
   run();  // touches the memory
   for (double& value : seconds) {
     const Stopwatch watch;
     run();
     value = watch.ElapsedSeconds();
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  return seconds[2];
+  return Median(seconds);
 }
 
 }  // namespace

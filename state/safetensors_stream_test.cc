@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The writer and the reader that take one tensor at a time, against those that take all.
-#include <stdlib.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -16,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/state/safetensors.h"
@@ -32,12 +31,6 @@ namespace lockstep::state {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string NewFolder() {
-  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/streamXXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
 
 // Every dtype, values that tell their position, and odd shapes.
 NamedTensors Everything() {

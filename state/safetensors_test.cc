@@ -3,9 +3,7 @@
 #include "lockstep/state/safetensors.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -16,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/tensor/device.h"
@@ -27,12 +26,6 @@
 
 namespace lockstep::state {
 namespace {
-
-std::string NewFolder() {
-  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/stateXXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
 
 std::string Length(uint64_t value) {
   std::string bytes(8, '\0');

@@ -3,7 +3,6 @@
 #include "lockstep/state/state_folder.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -13,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/state/file_io.h"
 
@@ -24,12 +24,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::string NewFolder() {
-  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/folderXXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
 
 void MakeSteps(const std::string& root, const std::vector<int64_t>& steps) {
   for (const int64_t step : steps) fs::create_directories(StepFolder(root, step));

@@ -2,16 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/state/tensor_source.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/state/safetensors.h"
 #include "lockstep/state/safetensors_source.h"
@@ -20,13 +18,6 @@
 
 namespace lockstep::state {
 namespace {
-
-std::string NewFolder() {
-  static int count = 0;
-  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/source_", count++);
-  std::filesystem::create_directories(folder);
-  return folder;
-}
 
 NamedTensors Some() {
   return {{"a", FromVector<float>({0, 1, 2, 3, 4, 5}, {2, 3})},

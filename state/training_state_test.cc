@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -20,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/tensor/named_tensors.h"
@@ -30,12 +30,6 @@ namespace lockstep::state {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string NewFolder() {
-  std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/trainXXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
 
 // A state whose every part tells its step.
 TrainingState StateOf(int64_t step, int64_t size = 1000) {

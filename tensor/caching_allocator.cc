@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/rounding.h"
 
 namespace lockstep {
 namespace {
@@ -43,7 +44,7 @@ int64_t CachingAllocator::SizeClass(int64_t bytes) {
   const int64_t power = int64_t{1} << (63 - std::countl_zero(static_cast<uint64_t>(bytes)));
   const int64_t step = std::max<int64_t>(power / 8, 64);
   if (bytes > INT64_MAX - step) return bytes;
-  return (bytes + step - 1) / step * step;
+  return RoundUp(bytes, step);
 }
 
 MemoryArena* CachingAllocator::ArenaOf(const void* block) {

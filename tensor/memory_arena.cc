@@ -9,6 +9,8 @@
 #include <iterator>
 #include <limits>
 
+#include "lockstep/base/rounding.h"
+
 namespace lockstep {
 namespace {
 
@@ -16,8 +18,6 @@ namespace {
 // system may use those (MADV_HUGEPAGE), a step spends less time on address translation (nano: a
 // tenth) and no more memory than one piece at the end.
 constexpr int64_t kCommitBytes = int64_t{2} << 20;
-
-int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 

@@ -18,6 +18,8 @@
 #include <set>
 #include <utility>
 
+#include "lockstep/base/rounding.h"
+
 namespace lockstep {
 
 // Not thread-safe. The range consists of parts that are used, free (the system's memory, kept) or
@@ -41,9 +43,7 @@ class MemoryArena {
   MemoryArena(const MemoryArena&) = delete;
   MemoryArena& operator=(const MemoryArena&) = delete;
 
-  static int64_t RoundedSize(int64_t bytes) {
-    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  }
+  static int64_t RoundedSize(int64_t bytes) { return RoundUp(bytes, kPageBytes); }
 
   // A block that begins a page; null when the addresses or the system's memory are used up.
   // REQUIRES: bytes > 0.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/median.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -143,8 +144,7 @@ Measurement Measure(Communicator& comm, Case& c) {
     for (int i = 0; i < repeats; ++i) c.Call().Wait();
     seconds.push_back(watch.ElapsedSeconds() / repeats);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  result.seconds = seconds[2];
+  result.seconds = Median(seconds);
   return result;
 }
 

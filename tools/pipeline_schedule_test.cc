@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -14,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/strategies/pipeline/draw.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/simulate.h"
@@ -30,10 +30,6 @@ std::string Output(const std::string& arguments) {
   std::string output;
   for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) output.push_back(static_cast<char>(c));
   return absl::StrCat(WEXITSTATUS(pclose(pipe)), " ", output);
-}
-
-std::string TempPath(const std::string& name) {
-  return absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name);
 }
 
 TEST(PipelineScheduleTest, Draws) {
@@ -66,7 +62,7 @@ TEST(PipelineScheduleTest, LinksTakeTime) {
 }
 
 TEST(PipelineScheduleTest, WritesThePictureAndReadsSchedules) {
-  const std::string svg = TempPath("picture.svg");
+  const std::string svg = NewFolder() + "/picture.svg";
   EXPECT_TRUE(
       StartsWith(Output("--schedule=gpipe --stages=3 --micro_batches=3 --svg=" + svg), "0 "));
   std::ifstream file(svg);
@@ -75,7 +71,7 @@ TEST(PipelineScheduleTest, WritesThePictureAndReadsSchedules) {
   EXPECT_EQ(picture, pipeline::DrawSvg(pipeline::Simulate(
                          pipeline::GPipe(3, 3), pipeline::UniformCosts(3, {1e-3, 1e-3, 1e-3}))));
 
-  const std::string text = TempPath("schedule.txt");
+  const std::string text = NewFolder() + "/schedule.txt";
   EXPECT_EQ(Output("--stages=3 --micro_batches=3 --print=schedule > " + text), "0 ");
   EXPECT_EQ(Output("--print=schedule --file=" + text),
             absl::StrCat("0 ", pipeline::ToText(pipeline::OneForwardOneBackward(3, 3))));
@@ -149,7 +145,7 @@ TEST(PipelineScheduleTest, RefusesWhatItWouldIgnore) {
 }
 
 TEST(PipelineScheduleTest, RefusesScheduleFiles) {
-  const std::string path = TempPath("wrong.txt");
+  const std::string path = NewFolder() + "/wrong.txt";
   std::ofstream(path) << "mine: micro_batches=1 edges=0>1 placement=0,1\nrank 0: 0F0 0B\n";
   EXPECT_TRUE(StrContains(Output("--file=" + path),
                           "1 pipeline_schedule: ParseSchedule: line 2: "

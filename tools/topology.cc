@@ -4,7 +4,6 @@
 // Shows the devices of this machine: topology_options.h, or --help.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/median.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/peer_access.h"
@@ -58,8 +58,7 @@ Move MeasureMove(Device from, Device to, int64_t size) {
     for (int i = 0; i < repeats; ++i) To(x, to);
     seconds.push_back(watch.ElapsedSeconds() / repeats);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  return {from, to, bytes, seconds[2]};
+  return {from, to, bytes, Median(seconds)};
 }
 
 Topology Look(const Options& options) {

@@ -37,6 +37,7 @@
 #include "gloo/math.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/median.h"
 #include "lockstep/comm/child_process.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/gloo/exchange.h"
@@ -154,13 +155,6 @@ void RunRounds(Communicator& ranks, int64_t bytes, int rounds, std::vector<Conte
       if (round >= 0) contestant.seconds.push_back(watch.ElapsedSeconds() / repeats);
     }
   }
-}
-
-double Median(std::vector<double> values) {
-  const size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
-                   values.end());
-  return values[middle];
 }
 
 // The first contestant is what the others are compared with.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/rounding.h"
 #include "lockstep/comm/reduce.h"
 
 namespace lockstep::comm::gloo {
@@ -25,7 +26,7 @@ size_t At(int64_t index) { return static_cast<size_t>(index); }
 
 // Parts that are equal but for the last, in bytes.
 std::vector<int64_t> CutEvenly(int64_t bytes, int parts) {
-  const int64_t part = (bytes / parts + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t part = RoundUp(bytes / parts, kAlignment);
   std::vector<int64_t> ends(At(parts) + 1);
   for (int p = 0; p < parts; ++p) ends[At(p)] = std::min(bytes, part * p);
   ends[At(parts)] = bytes;

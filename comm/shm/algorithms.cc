@@ -12,6 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/rounding.h"
 #include "lockstep/comm/fault_injector.h"
 #include "lockstep/comm/reduce.h"
 #include "lockstep/tensor/tensor_data.h"
@@ -34,8 +35,8 @@ void Copy(void* to, const void* from, int64_t bytes) {
 Algorithms::Slice Algorithms::SliceOf(int64_t count, int rank) const {
   const int64_t per_line = kLineBytes / item_;
   const int64_t size = member_.size();
-  const int64_t lines = (count + per_line - 1) / per_line;
-  const int64_t part = (lines + size - 1) / size * per_line;
+  const int64_t lines = CeilDiv(count, per_line);
+  const int64_t part = CeilDiv(lines, size) * per_line;
   return {std::min(count, part * rank), std::min(count, part * (rank + 1))};
 }
 

@@ -9,7 +9,6 @@
 // At two ranks an AllReduce of N bytes moves 4 N (each rank reads both halves' inputs and writes
 // both outputs of its half), so that B / 4 bounds the bus bandwidth of sizes beyond the caches.
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +19,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/median.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
@@ -46,8 +46,7 @@ double MedianSeconds(int64_t bytes, const Function& run) {
     for (int i = 0; i < repeats; ++i) run();
     seconds.push_back(watch.ElapsedSeconds() / repeats);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + 2, seconds.end());
-  return seconds[2];
+  return Median(seconds);
 }
 
 void MeasureMemory() {

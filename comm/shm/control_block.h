@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/rounding.h"
 #include "lockstep/comm/signature.h"
 
 namespace lockstep::comm::shm {
@@ -147,7 +148,7 @@ class ControlBlock {
     constexpr int64_t kPage = 4096;
     const int64_t cells =
         static_cast<int64_t>(sizeof(ErrorCell) + static_cast<size_t>(size) * sizeof(RankCell));
-    return (cells + kPage - 1) / kPage * kPage;
+    return RoundUp(cells, kPage);
   }
 
   char* memory_ = nullptr;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/rounding.h"
 #include "lockstep/comm/reduce.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/tensor_data.h"
@@ -117,7 +118,7 @@ RefPtr<Storage> ProcessMemory::Allocate(int64_t bytes, MemoryCategory category) 
     CategoryScope scope(category);
     return Storage::Allocate(device, 0);
   }
-  const int64_t whole_pages = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const int64_t whole_pages = RoundUp(bytes, kPageBytes);
   char* data = registry_->Add(whole_pages);
   try {
     return Storage::Wrap(

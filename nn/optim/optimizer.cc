@@ -20,6 +20,12 @@
 
 namespace lockstep::optim {
 
+StateName SplitStateName(absl::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == absl::string_view::npos) return {std::string(name), ""};
+  return {std::string(name.substr(0, dot)), std::string(name.substr(dot + 1))};
+}
+
 std::vector<Tensor> Optimizer::Batch::State(size_t kind, double initial) const {
   std::vector<Tensor> tensors;
   tensors.reserve(slots.size());

@@ -44,6 +44,14 @@ struct OptimizerState {
   std::map<std::string, int64_t> numbers;  // "<parameter>.step", ...
 };
 
+// A name of an optimizer's state in its parts, of which the kind has no dots: of "wte.weight.step",
+// "wte.weight" and "step". A name without dots is all parameter, and its kind is "".
+struct StateName {
+  std::string parameter;
+  std::string kind;
+};
+StateName SplitStateName(absl::string_view name);
+
 // Parameters that share options.
 template <typename Options>
 struct ParameterGroup {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/autograd/backward.h"
@@ -55,6 +56,17 @@ struct ReferenceAdamW {
     return p - o.lr * m_hat / (std::sqrt(v_hat) + o.epsilon);
   }
 };
+
+TEST(OptimizerStateTest, NamesHaveTheParameterAndTheKind) {
+  const auto parts = [](const char* name) {
+    const StateName split = SplitStateName(name);
+    return std::pair(split.parameter, split.kind);
+  };
+  using Parts = std::pair<std::string, std::string>;
+  EXPECT_EQ(parts("h.0.weight.exp_avg"), Parts("h.0.weight", "exp_avg"));
+  EXPECT_EQ(parts("w.step"), Parts("w", "step"));
+  EXPECT_EQ(parts("w"), Parts("w", ""));
+}
 
 TEST(AdamW, FollowsTheFormulas) {
   const AdamWOptions options{

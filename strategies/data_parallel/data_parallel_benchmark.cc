@@ -10,7 +10,6 @@
 // Beside the time, the processors' time is given: on a machine with other work it is the steadier
 // measure of what each way adds. The ways take turns, a few steps each, so that a machine whose
 // speed changes meanwhile changes them alike; figures are medians.
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -26,6 +25,7 @@
 #include "absl/time/time.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/median.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -129,12 +129,7 @@ Cost Ranks(const Work& work) {
   return cost;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-Cost Median(const std::vector<Cost>& costs) {
+Cost MedianCost(const std::vector<Cost>& costs) {
   std::vector<double> seconds, processor_seconds;
   for (const Cost& cost : costs) {
     seconds.push_back(cost.seconds);
@@ -150,9 +145,9 @@ void CompareSteps(const Work& work, int rounds) {
     process.push_back(OneProcess(work));
     ranks.push_back(Ranks(work));
   }
-  const double base = Median(one).seconds;
+  const double base = MedianCost(one).seconds;
   const auto print = [&](const char* what, const std::vector<Cost>& costs) {
-    const Cost cost = Median(costs);
+    const Cost cost = MedianCost(costs);
     std::printf("%-28s %9.2f ms a step, %5.1f %% of one device's speed, %9.2f ms of processors\n",
                 what, 1e3 * cost.seconds, 100 * base / cost.seconds, 1e3 * cost.processor_seconds);
   };

@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -23,6 +21,7 @@
 #include "lockstep/autograd/hooks.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -431,7 +430,7 @@ void TrainInProcess(comm::RankContext& context) {
 TEST(DistributedDataParallelTest, ThreadsAndProcessesAgreeBitForBit) {
   const std::vector<double> threads =
       ValuesOf(3, [](int rank, auto world) { return TrainMlp(rank, world); });
-  const std::string folder = std::getenv("TEST_TMPDIR");
+  const std::string folder = NewFolder();
   comm::SpawnOptions options;
   options.argument = folder;
   comm::Spawn(3, &TrainInProcess, options).ThrowIfFailed();

@@ -6,7 +6,6 @@
 // backward. And what the statistics cost that are always on.
 //
 //   ./bazelw run //strategies/distributed_data_parallel:overlap_benchmark -- --model=mini
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -20,6 +19,7 @@
 #include "absl/flags/parse.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/median.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -69,11 +69,6 @@ struct Figures {
   int64_t parameters = 0;
   int64_t buckets = 0;
 };
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 Figures Measure(std::shared_ptr<comm::Communicator> world, DistributedDataParallelOptions options) {
   ManualSeed(1);

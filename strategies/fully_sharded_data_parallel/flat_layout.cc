@@ -4,23 +4,18 @@
 
 #include <algorithm>
 
+#include "lockstep/base/rounding.h"
+
 namespace lockstep::strategies {
-namespace {
-
-int64_t RoundUp(int64_t value) {
-  return (value + FlatLayout::kAlignment - 1) / FlatLayout::kAlignment * FlatLayout::kAlignment;
-}
-
-}  // namespace
 
 FlatLayout::FlatLayout(const std::vector<int64_t>& numels, int64_t ranks)
     : ranks_(ranks), numels_(numels) {
   int64_t end = 0;
   for (const int64_t numel : numels_) {
     offsets_.push_back(end);
-    end += RoundUp(numel);
+    end += RoundUp(numel, kAlignment);
   }
-  shard_numel_ = RoundUp((end + ranks - 1) / ranks);
+  shard_numel_ = RoundUp(CeilDiv(end, ranks), kAlignment);
 }
 
 FlatLayout::Piece FlatLayout::PieceOf(size_t i, int64_t rank) const {

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/grad_mode.h"
@@ -23,12 +22,6 @@ namespace lockstep::strategies {
 namespace {
 
 constexpr char kName[] = "FullyShardedDataParallel";
-
-// "<parameter>.<kind>" of an optimizer's state.
-std::pair<std::string, std::string> SplitStateName(const std::string& name) {
-  const size_t dot = name.rfind('.');
-  return {name.substr(0, dot), name.substr(dot + 1)};
-}
 
 }  // namespace
 
@@ -169,7 +162,7 @@ optim::OptimizerState FullyShardedDataParallel::FullOptimizerState(
   for (const auto& piece : Pieces()) sharded.insert(piece.name);
   std::set<std::string> kinds;
   for (const auto& [name, tensor] : mine.tensors) {
-    const auto [parameter, kind] = SplitStateName(name);
+    const auto [parameter, kind] = optim::SplitStateName(name);
     if (sharded.count(parameter) > 0) kinds.insert(kind);
   }
   std::map<std::string, Tensor> whole;
@@ -211,7 +204,7 @@ void FullyShardedDataParallel::LoadFullOptimizerState(
   optim::OptimizerState mine;
   mine.numbers = numbers;
   for (const state::TensorDescription& tensor : tensors.tensors()) {
-    const auto found = pieces.find(SplitStateName(tensor.name).first);
+    const auto found = pieces.find(optim::SplitStateName(tensor.name).parameter);
     if (found == pieces.end()) {
       const int64_t numel = NumElements(tensor.shape, "LoadFullOptimizerState");
       mine.tensors.Insert(tensor.name,

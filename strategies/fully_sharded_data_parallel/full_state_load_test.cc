@@ -4,8 +4,6 @@
 // Models that come from elsewhere, into any number of ranks, and whole states that are written
 // while they are gathered: values, errors, bytes.
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -16,11 +14,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/models/gpt2.h"
@@ -53,13 +51,6 @@ using testing_util::OnRanks;
 using testing_util::ValuesOf;
 using Options = FullyShardedDataParallelOptions;
 using Group = std::shared_ptr<comm::Communicator>;
-
-std::string NewFolder() {
-  static int count = 0;
-  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/full_state_", count++);
-  std::filesystem::create_directories(folder);
-  return folder;
-}
 
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

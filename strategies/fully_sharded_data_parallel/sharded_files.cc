@@ -40,11 +40,6 @@ bool AllAgree(FullyShardedDataParallel& fsdp, bool good) {
   return all.Item<int64_t>() == 1;
 }
 
-// The parameter that a tensor of an optimizer's state belongs to.
-std::string NameOfMoment(const std::string& state_name) {
-  return state_name.substr(0, state_name.rfind('.'));
-}
-
 // The tensors that are not sharded.
 NamedTensors NotSharded(const FullyShardedDataParallel& fsdp) {
   std::set<const TensorImpl*> sharded;
@@ -100,14 +95,14 @@ state::GatheredTensors FullOptimizerTensors(FullyShardedDataParallel& fsdp,
   state::GatheredTensors gathered;
   const NamedTensors mine = optimizer.SaveState().tensors;
   for (const auto& [name, tensor] : mine) {
-    const auto found = shapes.find(NameOfMoment(name));
+    const auto found = shapes.find(optim::SplitStateName(name).parameter);
     gathered.tensors.push_back(
         {name, tensor.dtype(), found != shapes.end() ? found->second : tensor.shape()});
   }
   gathered.gather = [&fsdp, mine, shapes](size_t i) {
     const autograd::NoGradScope no_grad;
     const auto& [name, tensor] = mine[i];
-    const std::string parameter = NameOfMoment(name);
+    const std::string parameter = optim::SplitStateName(name).parameter;
     const Tensor whole = shapes.contains(parameter) ? fsdp.GatherPiece(parameter, tensor) : tensor;
     return whole.defined() ? InMemory(whole) : whole;
   };
@@ -197,7 +192,7 @@ optim::OptimizerState MomentsOf(const state::ShardedState& saved,
   for (const state::Shard& shard : saved.shards) {
     if (!absl::StartsWith(shard.name, kOptimizerPrefix)) continue;
     const std::string name = shard.name.substr(kOptimizerPrefix.size());
-    const auto piece = pieces.find(NameOfMoment(name));
+    const auto piece = pieces.find(optim::SplitStateName(name).parameter);
     if (piece == pieces.end()) {
       throw InvalidArgumentError(absl::StrCat("LoadShardedTraining: the state has ", name,
                                               ", and no such parameter is sharded here"));
@@ -278,13 +273,14 @@ std::string SaveShardedTraining(FullyShardedDataParallel& fsdp, const optim::Opt
   const optim::OptimizerState state = optimizer.SaveState();
   state::Values all = values;
   for (const auto& [name, tensor] : state.tensors) {
-    const auto piece = pieces.find(NameOfMoment(name));
+    const auto [parameter, kind] = optim::SplitStateName(name);
+    const auto piece = pieces.find(parameter);
     if (piece == pieces.end()) {
       throw InvalidArgumentError(absl::StrCat(
-          "SaveShardedTraining: the optimizer has state of ", NameOfMoment(name),
+          "SaveShardedTraining: the optimizer has state of ", parameter,
           ", which is not sharded; save a full state (FullStateDict, FullOptimizerState)"));
     }
-    all[absl::StrCat(kKindPrefix, name.substr(name.rfind('.') + 1))] = int64_t{1};
+    all[absl::StrCat(kKindPrefix, kind)] = int64_t{1};
     if (piece->second.begin == piece->second.end) continue;
     shards.push_back({absl::StrCat(kOptimizerPrefix, name), piece->second.shape,
                       piece->second.begin, piece->second.end, tensor});

@@ -3,17 +3,15 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/sharded_files.h"
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/mlp.h"
@@ -34,13 +32,6 @@ using testing_util::FullParameters;
 using testing_util::LossOf;
 using testing_util::MakeMlp;
 using testing_util::OnRanks;
-
-std::string NewFolder() {
-  static int count = 0;
-  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/sharded_files_", count++);
-  std::filesystem::create_directories(folder);
-  return folder;
-}
 
 FullyShardedDataParallelOptions ByLinear(bool offload = false) {
   FullyShardedDataParallelOptions options;

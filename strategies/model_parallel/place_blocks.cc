@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/strategies/model_parallel/place_blocks.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/median.h"
 #include "lockstep/strategies/balanced_partition.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/tensor/ops/creation.h"
@@ -136,9 +136,7 @@ std::vector<double> MeasureBlocks(const BlockList& blocks, const Tensor& input,
     std::vector<double> seconds;
     for (int i = 0; i < options.warmups; ++i) RunOnce(*block, x, output);
     for (int i = 0; i < options.repeats; ++i) seconds.push_back(RunOnce(*block, x, output));
-    const auto middle = seconds.begin() + options.repeats / 2;
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    medians.push_back(*middle);
+    medians.push_back(Median(seconds));
     x = output;
   }
   return medians;

@@ -7,14 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/rounding.h"
 #include "lockstep/tensor/memory.h"
 
 namespace lockstep::strategies {
 namespace {
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 struct OpenBucket {
   PartitionBucket bucket;
@@ -60,7 +57,7 @@ std::vector<PartitionBucket> PlanPartition(absl::Span<const PartitionedParameter
   std::vector<PartitionBucket> plan;
   for (OpenBucket& planned : closed) {
     const int64_t alignment = kStorageAlignment / ItemSize(planned.bucket.dtype);
-    planned.bucket.part = RoundUp((planned.numel + ranks - 1) / ranks, alignment);
+    planned.bucket.part = RoundUp(CeilDiv(planned.numel, ranks), alignment);
     plan.push_back(std::move(planned.bucket));
   }
   return plan;

@@ -18,7 +18,7 @@
 
 namespace lockstep::strategies {
 std::optional<size_t> ZeroOptimizer::ParameterOf(const std::string& state_name) const {
-  const auto found = index_.find(state_name.substr(0, state_name.rfind('.')));
+  const auto found = index_.find(optim::SplitStateName(state_name).parameter);
   return found == index_.end() ? std::nullopt : std::optional<size_t>(found->second);
 }
 

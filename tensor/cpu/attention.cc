@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "lockstep/base/parallel.h"
+#include "lockstep/base/rounding.h"
 #include "lockstep/tensor/cpu/attention_block.h"
 #include "lockstep/tensor/cpu/contraction_table.h"
 #include "lockstep/tensor/cpu/kernels.h"
@@ -24,8 +25,6 @@ namespace {
 
 // Keys of a part of dk and dv, where heads are fewer than threads.
 constexpr int64_t kKeyBlock = 256;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 HeadMatrices Matrices(const Tensor& tensor, const Shape& lead, int64_t rows, int64_t cols) {
   Shape target = lead;

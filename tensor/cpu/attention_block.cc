@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "lockstep/base/rounding.h"
 #include "lockstep/tensor/cpu/attention_rows.h"
 #include "lockstep/tensor/cpu/convert.h"
 #include "lockstep/tensor/cpu/random_words.h"
@@ -19,13 +20,11 @@ namespace {
 template <typename C>
 int64_t Rounded(int64_t count) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(C));
-  return (count + kLine - 1) / kLine * kLine;
+  return RoundUp(count, kLine);
 }
 
 // Columns of a block of scores in memory.
-int64_t ScoreStride(int64_t keys) {
-  return (keys + kScoreAlignment - 1) / kScoreAlignment * kScoreAlignment;
-}
+int64_t ScoreStride(int64_t keys) { return RoundUp(keys, kScoreAlignment); }
 
 int64_t HeadOffset(const AttentionCall& call, const HeadMatrices& matrices, int64_t head) {
   int64_t offset = 0;

@@ -13,6 +13,7 @@
 #define HWY_TARGET_INCLUDE "tensor/cpu/block_gemm.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "lockstep/base/rounding.h"
 #include "lockstep/tensor/cpu/vector_io-inl.h"
 
 // Constants of the blocking, once for all targets.
@@ -33,12 +34,8 @@ constexpr int64_t kMaxBlockColumns = 512;  // of B packed at a time
 
 // Equal parts of at most `limit`: a short last part would run at half speed.
 constexpr int64_t EqualPart(int64_t total, int64_t limit) {
-  const int64_t parts = (total + limit - 1) / limit;
-  return parts == 0 ? 0 : (total + parts - 1) / parts;
-}
-
-constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
+  const int64_t parts = CeilDiv(total, limit);
+  return parts == 0 ? 0 : CeilDiv(total, parts);
 }
 
 // Widest micro-tile of any target: two vectors of 64 bytes.

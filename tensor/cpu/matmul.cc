@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/parallel.h"
+#include "lockstep/base/rounding.h"
 #include "lockstep/tensor/cpu/block_gemm.h"
 #include "lockstep/tensor/cpu/contraction_table.h"
 #include "lockstep/tensor/cpu/convert.h"
@@ -18,8 +19,6 @@
 
 namespace lockstep::cpu {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // One matrix B for the whole batch, and rows of A that continue from one matrix to the next: then
 // the batch is just more rows.
@@ -68,7 +67,7 @@ constexpr int64_t kMaxWidenedColumns = 512;
 int64_t EvenTile(int64_t size, int64_t limit, int64_t quantum) {
   if (size <= limit) return size;
   const int64_t even = CeilDiv(size, CeilDiv(size, limit));
-  return std::min(CeilDiv(even, quantum) * quantum, limit);
+  return std::min(RoundUp(even, quantum), limit);
 }
 
 Cut ChooseCut(const MatMulCall& call, int64_t batch_count, int threads) {
@@ -80,8 +79,8 @@ Cut ChooseCut(const MatMulCall& call, int64_t batch_count, int threads) {
   int64_t best_cost = std::numeric_limits<int64_t>::max();
   for (int64_t parts_n = 1; parts_n <= parts; ++parts_n) {
     if (parts % parts_n != 0) continue;
-    const int64_t tile_m = CeilDiv(CeilDiv(call.m, parts / parts_n), kRowQuantum) * kRowQuantum;
-    const int64_t tile_n = CeilDiv(CeilDiv(call.n, parts_n), kColumnQuantum) * kColumnQuantum;
+    const int64_t tile_m = RoundUp(CeilDiv(call.m, parts / parts_n), kRowQuantum);
+    const int64_t tile_n = RoundUp(CeilDiv(call.n, parts_n), kColumnQuantum);
     // Multiply-adds of a part, and its share of packing: an element packed costs about as much as
     // eight multiply-adds.
     const int64_t cost = tile_m * tile_n + 8 * (tile_m + tile_n);
@@ -161,7 +160,7 @@ void RunBlocked(KernelContext& context, const MatMulCall& call, int64_t batch_co
   constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(C));
   int64_t scratch = BlockGemmWorkspace<T>(cut.tile_m, cut.tile_n, call.k);
   if constexpr (!std::is_same_v<T, C>) scratch += cut.tile_m * cut.tile_n;
-  scratch = CeilDiv(scratch, kCacheLine) * kCacheLine;
+  scratch = RoundUp(scratch, kCacheLine);
   C* const workspace = context.Workspace<C>(scratch * CeilDiv(units, chunk));
   ParallelFor(threads, units, chunk, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {

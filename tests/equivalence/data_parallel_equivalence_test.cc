@@ -5,7 +5,6 @@
 // and GPT over three steps, with accumulation, autocast, a gradient scaler, checkpointing, dropout,
 // uneven batches.
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -37,6 +36,7 @@
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/tensor_tree.h"
 #include "lockstep/tensor/thread_state.h"
+#include "lockstep/tests/equivalence/expect_near.h"
 
 namespace lockstep {
 namespace {
@@ -198,18 +198,10 @@ Outcome TrainDistributed(Maker maker, const Setting& setting, int ranks) {
   return outcomes[0];
 }
 
-void ExpectClose(const Outcome& actual, const Outcome& expected, double loss_bound,
-                 double parameter_bound, const std::string& what) {
-  ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
-  for (size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(actual.losses[i] / expected.losses[i], 1, loss_bound) << what << ", step " << i;
-  }
-  double largest = 0, difference = 0;
-  for (size_t i = 0; i < expected.parameters.size(); ++i) {
-    largest = std::max(largest, std::abs(expected.parameters[i]));
-    difference = std::max(difference, std::abs(actual.parameters[i] - expected.parameters[i]));
-  }
-  EXPECT_LE(difference, parameter_bound * largest) << what;
+void ExpectNear(const Outcome& actual, const Outcome& expected,
+                const equivalence::Bounds& bounds = {}) {
+  equivalence::ExpectNear({actual.losses, actual.parameters},
+                          {expected.losses, expected.parameters}, bounds);
 }
 
 class DataParallelEquivalence : public testing::TestWithParam<std::pair<const char*, Maker>> {
@@ -226,8 +218,10 @@ TEST_P(DataParallelEquivalence, OneDeviceBitForBit) {
     if (setting.dropout > 0) continue;  // other masks
     for (const int devices : {2, 3, 4}) {
       const bool narrow = !setting.amp.empty();
-      ExpectClose(TrainParallel(maker(), setting, devices), alone, narrow ? 1e-3 : 1e-6,
-                  narrow ? 1e-2 : 1e-5, absl::StrCat(setting.DebugString(), ", ", devices));
+      SCOPED_TRACE(absl::StrCat(setting.DebugString(), ", ", devices));
+      ExpectNear(
+          TrainParallel(maker(), setting, devices), alone,
+          narrow ? equivalence::Bounds{.loss = 1e-3, .parameter = 1e-2} : equivalence::Bounds());
     }
   }
 }
@@ -237,8 +231,8 @@ TEST_P(DataParallelEquivalence, UnevenBatches) {
     const Setting setting{.rows = rows};
     const Outcome alone = TrainAlone(maker(), setting);
     for (const int devices : {1, 2, 3, 4}) {
-      ExpectClose(TrainParallel(maker(), setting, devices), alone, 1e-6, 1e-5,
-                  absl::StrCat(setting.DebugString(), ", ", devices));
+      SCOPED_TRACE(absl::StrCat(setting.DebugString(), ", ", devices));
+      ExpectNear(TrainParallel(maker(), setting, devices), alone);
     }
   }
 }

@@ -3,7 +3,6 @@
 //
 // Ranks on parts of the batch train as one rank on all of it, three steps of SGD with momentum, by
 // every kind of DistributedDataParallel, within docs/numerics.md. Ranks are threads.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -32,6 +31,7 @@
 #include "lockstep/strategies/distributed_data_parallel/loss_factors.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tests/equivalence/expect_near.h"
 #include "lockstep/tests/equivalence/tasks.h"
 
 namespace lockstep::equivalence {
@@ -52,9 +52,7 @@ struct Scenario {
   bool checkpointed = false;
   bool uneven = false;  // the last rank has one row more, rank 0 one less
   std::string amp = {};
-  double loss_bound = 1e-6;       // relative
-  double parameter_bound = 1e-5;  // of the tensor's largest value, or
-  bool of_model = false;          // of the model's
+  Bounds bounds = {};
 };
 
 std::ostream& operator<<(std::ostream& out, const Scenario& scenario) {
@@ -92,8 +90,8 @@ class Run {
   }
 
   // Losses of the steps, and then the parameters.
-  std::vector<std::vector<double>> Train() {
-    std::vector<std::vector<double>> result(1);
+  Result Train() {
+    Result result(1);
     for (int step = 0; step < kSteps; ++step) result[0].push_back(Step(step));
     for (const auto& [name, parameter] : parameters_) {
       result.push_back(parameter.ToVector<double>());
@@ -179,32 +177,6 @@ class Run {
   std::optional<DistributedDataParallel> ddp_;
 };
 
-double Largest(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double value : values) largest = std::max(largest, std::abs(value));
-  return largest;
-}
-
-void ExpectEquivalent(const std::vector<std::vector<double>>& many,
-                      const std::vector<std::vector<double>>& one, const Scenario& scenario) {
-  ASSERT_EQ(many.size(), one.size());
-  for (int step = 0; step < kSteps; ++step) {
-    const size_t i = static_cast<size_t>(step);
-    EXPECT_NEAR(many[0][i], one[0][i], scenario.loss_bound * std::abs(one[0][i])) << "loss " << i;
-  }
-  double largest = 0;
-  for (size_t tensor = 1; tensor < one.size(); ++tensor) {
-    largest = std::max(largest, Largest(one[tensor]));
-  }
-  for (size_t tensor = 1; tensor < one.size(); ++tensor) {
-    const double bound =
-        scenario.parameter_bound * (scenario.of_model ? largest : Largest(one[tensor]));
-    for (size_t i = 0; i < one[tensor].size(); ++i) {
-      ASSERT_NEAR(many[tensor][i], one[tensor][i], bound) << "parameter " << tensor << ", " << i;
-    }
-  }
-}
-
 class DataParallelTest : public testing::TestWithParam<Scenario> {};
 
 void Compare(Task (*make)(), const Scenario& scenario) {
@@ -215,7 +187,7 @@ void Compare(Task (*make)(), const Scenario& scenario) {
   EXPECT_GT(std::abs(one[0][0] - one[0][2]), 5e-5 * one[0][0]) << "the steps do something";
   for (const int ranks : {1, 2, 3, 4}) {
     SCOPED_TRACE(ranks);
-    std::vector<std::vector<std::vector<double>>> results(static_cast<size_t>(ranks));
+    std::vector<Result> results(static_cast<size_t>(ranks));
     comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
       comm::ProcessGroupOptions options = context.group_options();
       options.timeout = absl::Seconds(60);
@@ -223,7 +195,7 @@ void Compare(Task (*make)(), const Scenario& scenario) {
           Run(make, scenario, comm::InitProcessGroup(options)).Train();
     }).ThrowIfFailed();
     for (const auto& result : results) EXPECT_EQ(result, results[0]) << "ranks differ";
-    ExpectEquivalent(results[0], one, scenario);
+    ExpectNear(results[0], one, scenario.bounds);
   }
 }
 
@@ -259,15 +231,11 @@ std::vector<Scenario> Scenarios() {
       {.name = "Autocast",
        .options = views,
        .amp = "bf16",
-       .loss_bound = 1e-3,
-       .parameter_bound = 1e-3,
-       .of_model = true},
+       .bounds = {.loss = 1e-3, .parameter = 1e-3, .of_model = true}},
       {.name = "Float16Hook",
        .options = small,
        .fp16_hook = true,
-       .loss_bound = 1e-4,
-       .parameter_bound = 1e-4,
-       .of_model = true},
+       .bounds = {.loss = 1e-4, .parameter = 1e-4, .of_model = true}},
   };
 }
 
@@ -314,10 +282,7 @@ TEST(TwoModulesTest, InOneStepAndInOneBackward) {
   for (const int ranks : {2, 3}) {
     comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
       const std::vector<double> many = train(comm::InitProcessGroup(context.group_options()));
-      ASSERT_EQ(many.size(), alone.size());
-      for (size_t i = 0; i < alone.size(); ++i) {
-        EXPECT_NEAR(many[i], alone[i], 1e-5 * Largest(alone)) << i;
-      }
+      ExpectNear(many, alone, 1e-5);
     }).ThrowIfFailed();
   }
 }

@@ -4,7 +4,6 @@
 // Sharded ranks train as replicated ones do, bit for bit where docs/numerics.md says so, and as one
 // rank on all rows within its bounds; MLP of odd sizes, and GPT with tied embeddings. The default
 // run has every setting with each other one in turn, the soak run the whole product.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -37,6 +36,7 @@
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/thread_state.h"
+#include "lockstep/tests/equivalence/expect_near.h"
 #include "lockstep/tests/equivalence/gpt_training.h"
 #include "lockstep/tests/equivalence/tasks.h"
 
@@ -114,8 +114,8 @@ class TrainingRun {
     }
   }
 
-  std::vector<std::vector<double>> Train() {
-    std::vector<std::vector<double>> result(1);
+  Result Train() {
+    Result result(1);
     for (int step = 0; step < kSteps; ++step) result[0].push_back(Step(step));
     NamedTensors state;
     if (fsdp_) state = fsdp_->FullStateDict(/*rank0_only=*/false);
@@ -179,8 +179,6 @@ class TrainingRun {
   std::optional<FullyShardedDataParallel> fsdp_;
 };
 
-using Result = std::vector<std::vector<double>>;
-
 Result TrainOnRanks(int ranks, const Scenario& scenario) {
   std::vector<Result> results(static_cast<size_t>(ranks));
   comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
@@ -192,28 +190,6 @@ Result TrainOnRanks(int ranks, const Scenario& scenario) {
   }).ThrowIfFailed();
   for (const Result& result : results) EXPECT_EQ(result, results[0]) << "ranks differ";
   return results[0];
-}
-
-double Largest(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double value : values) largest = std::max(largest, std::abs(value));
-  return largest;
-}
-
-void ExpectNear(const Result& many, const Result& one, double loss_bound, double bound) {
-  ASSERT_EQ(many.size(), one.size());
-  for (size_t i = 0; i < one[0].size(); ++i) {
-    EXPECT_NEAR(many[0][i], one[0][i], loss_bound * std::abs(one[0][i])) << "loss " << i;
-  }
-  double largest = 0;
-  for (size_t tensor = 1; tensor < one.size(); ++tensor) {
-    largest = std::max(largest, Largest(one[tensor]));
-  }
-  for (size_t tensor = 1; tensor < one.size(); ++tensor) {
-    for (size_t i = 0; i < one[tensor].size(); ++i) {
-      ASSERT_NEAR(many[tensor][i], one[tensor][i], bound * largest) << tensor << ", " << i;
-    }
-  }
 }
 
 const std::vector<ShardingStrategy>& Strategies() {
@@ -285,7 +261,7 @@ TEST_P(FsdpEquivalenceTest, IsNearOneRankOnAllRows) {
       for (const bool offload : {false, true}) {
         scenario.offload = offload;
         SCOPED_TRACE(static_cast<int>(strategy));
-        ExpectNear(TrainOnRanks(GetParam(), scenario), one, 1e-6, 1e-5);
+        ExpectNear(TrainOnRanks(GetParam(), scenario), one, {.of_model = true});
       }
     }
   }
@@ -299,8 +275,8 @@ TEST_P(FsdpEquivalenceTest, ClipsByTheNormOfAllRanks) {
       if (IsRefused(scenario)) continue;
       Scenario replicated = scenario;
       replicated.strategy = std::nullopt;
-      ExpectNear(TrainOnRanks(GetParam(), scenario), TrainOnRanks(GetParam(), replicated), 1e-6,
-                 1e-5);
+      ExpectNear(TrainOnRanks(GetParam(), scenario), TrainOnRanks(GetParam(), replicated),
+                 {.of_model = true});
     }
   }
 }
@@ -312,7 +288,8 @@ TEST_P(FsdpEquivalenceTest, MixedPrecisionIsTheSameForAllStrategiesAndNearFloat3
   precise.bf16 = false;
   const Result wanted = TrainOnRanks(GetParam(), precise);
   EXPECT_NE(full, wanted);
-  ExpectNear(full, wanted, 4e-3, 1e-3);  // the loss itself is bfloat16
+  // The loss itself is bfloat16.
+  ExpectNear(full, wanted, {.loss = 4e-3, .parameter = 1e-3, .of_model = true});
   for (const ShardingStrategy strategy : Strategies()) {
     for (const bool offload : {false, true}) {
       for (const bool checkpointed : {false, true}) {

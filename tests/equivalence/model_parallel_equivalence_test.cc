@@ -6,8 +6,6 @@
 // DistributedDataParallel, against ranks with a device each and against one rank. Ranks are
 // threads.
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +38,7 @@
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/thread_state.h"
+#include "lockstep/tests/equivalence/expect_near.h"
 
 namespace lockstep {
 namespace {
@@ -212,25 +211,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 class RanksOfDevices : public testing::TestWithParam<Setting> {};
 
-void ExpectClose(const Outcome& actual, const Outcome& expected, const std::string& what) {
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(actual.losses[i] / expected.losses[i], 1, 1e-6);
-  double largest = 0, difference = 0;
-  ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
-  for (size_t i = 0; i < expected.parameters.size(); ++i) {
-    largest = std::max(largest, std::abs(expected.parameters[i]));
-    difference = std::max(difference, std::abs(actual.parameters[i] - expected.parameters[i]));
-  }
-  EXPECT_LE(difference, 1e-5 * largest) << what;
-}
-
 TEST_P(RanksOfDevices, AsRanksWithOneDeviceAndAsOneRank) {
   const Setting& setting = GetParam();
   const Outcome alone = TrainAlone(setting, 1);
   for (const auto& [ranks, stages] : {std::pair(2, 2), std::pair(3, 5)}) {
-    const std::string what = absl::StrCat(ranks, " ranks of ", stages);
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks of ", stages));
     const Outcome spread = TrainDistributed(setting, stages, ranks);
-    EXPECT_EQ(spread, TrainDistributed(setting, 1, ranks)) << what;
-    if (!setting.fp16_hook) ExpectClose(spread, alone, what);
+    EXPECT_EQ(spread, TrainDistributed(setting, 1, ranks));
+    if (setting.fp16_hook) continue;
+    equivalence::ExpectNear({spread.losses, spread.parameters}, {alone.losses, alone.parameters},
+                            {});
   }
 }
 

@@ -3,8 +3,6 @@
 //
 // GPT-2 in stages made by hand, the head tied to the embedding across the first and the last: it
 // trains as the model in one piece, and states go from one to the other.
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -32,6 +30,7 @@
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/thread_state.h"
+#include "lockstep/tests/equivalence/expect_near.h"
 
 namespace lockstep::equivalence {
 namespace {
@@ -40,7 +39,7 @@ using pipeline::Pipeline;
 using pipeline::PipelineOptions;
 using pipeline::Schedule;
 using pipeline::Stage;
-using Values = std::map<std::string, std::vector<float>>;
+using Values = std::map<std::string, std::vector<double>>;
 
 constexpr int kSteps = 3;
 constexpr int64_t kRows = 7;
@@ -119,7 +118,7 @@ PipelineOptions Options(const Schedule& schedule, bool tied) {
 
 Values ValuesOf(nn::Module& module) {
   Values values;
-  for (const auto& [name, tensor] : module.StateDict()) values[name] = tensor.ToVector<float>();
+  for (const auto& [name, tensor] : module.StateDict()) values[name] = tensor.ToVector<double>();
   return values;
 }
 
@@ -165,19 +164,6 @@ std::vector<double> TrainPipeline(Pipeline& pipeline, bool tied) {
   return losses;
 }
 
-void ExpectNear(const Values& got, const Values& wanted, double bound) {
-  ASSERT_EQ(got.size(), wanted.size());
-  for (const auto& [name, values] : wanted) {
-    const std::vector<float>& own = got.at(name);
-    ASSERT_EQ(own.size(), values.size()) << name;
-    double largest = 0;
-    for (const float value : values) largest = std::max(largest, std::abs(double{value}));
-    for (size_t i = 0; i < values.size(); ++i) {
-      ASSERT_NEAR(own[i], values[i], bound * largest) << name << " " << i;
-    }
-  }
-}
-
 void ExpectAsWhole(const Schedule& schedule, bool tied) {
   SCOPED_TRACE(absl::StrCat(schedule.name, tied ? ", tied" : ""));
   const models::Gpt2Config config = Config(tied);
@@ -197,7 +183,8 @@ void ExpectAsWhole(const Schedule& schedule, bool tied) {
   Pipeline pipeline(GptStages(config, stages), options);
   expect_losses(TrainPipeline(pipeline, tied));
   const Values threads = ValuesOf(pipeline.module());
-  ExpectNear(threads, wanted, bound);
+  ASSERT_EQ(threads.size(), wanted.size());
+  for (const auto& [name, values] : wanted) ExpectNear(threads.at(name), values, bound, name);
   // The model in one piece takes what was trained in stages.
   const auto whole = MakeGpt(tied);
   whole->LoadStateDict(pipeline.module().StateDict());

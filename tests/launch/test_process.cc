@@ -26,6 +26,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/temp_folder.h"
 
 namespace lockstep::launch_test {
 namespace {
@@ -75,10 +76,7 @@ bool WaitUntil(const std::function<bool()>& done) {
   return true;
 }
 
-TestFolder::TestFolder()
-    : path_(fs::path(testing::TempDir() + "/launchXXXXXX").lexically_normal().string()) {
-  EXPECT_NE(mkdtemp(path_.data()), nullptr);
-}
+TestFolder::TestFolder() : path_(NewFolder()) {}
 
 TestFolder::~TestFolder() {
   for (const pid_t pid : Processes()) kill(pid, SIGKILL);

@@ -26,6 +26,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/socket.h"
 #include "lockstep/tools/launcher/process_tree.h"
 
@@ -43,10 +44,7 @@ std::string ReadAll(const std::string& path) {
 
 class KeeperTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir() + "/keeperXXXXXX").lexically_normal().string();
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-  }
+  void SetUp() override { folder_ = NewFolder(); }
 
   // Processes of this test that are still there (the environment of a zombie is empty).
   int Running() const {

@@ -22,6 +22,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/comm/socket.h"
 
 namespace lockstep::launcher {
@@ -57,8 +58,7 @@ struct Pipe {
 class LinePumpTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/pumpXXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    folder_ = NewFolder();
     const auto open_file = [&](const char* name) {
       return open((folder_ + name).c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
     };

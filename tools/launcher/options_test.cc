@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/temp_folder.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -103,9 +104,7 @@ TEST(ParseLaunchOptionsTest, RefusalsNameValueAndRemedy) {
 }
 
 TEST(FindProgramTest, LooksWhereAShellDoes) {
-  std::string folder = testing::TempDir() + "/findXXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  folder = fs::path(folder).lexically_normal().string();
+  const std::string folder = NewFolder();
   for (const char* name : {"one/tool", "two/tool", "two/plain"}) {
     fs::create_directories(fs::path(folder + "/" + name).parent_path());
     std::ofstream(folder + "/" + name) << "#!/bin/sh\n";

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numbers>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
@@ -14,11 +15,9 @@
 namespace lockstep::optim {
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
-
 // From `from` at step 0 to `to` at step `period`.
 double HalfCosine(double from, double to, int64_t step, int64_t period) {
-  const double angle = kPi * static_cast<double>(step) / static_cast<double>(period);
+  const double angle = std::numbers::pi * static_cast<double>(step) / static_cast<double>(period);
   return to + (from - to) * (1 + std::cos(angle)) / 2;
 }
 
@@ -68,7 +67,7 @@ ScheduleFunction WarmupCosine(const WarmupCosineOptions& options) {
     const double progress =
         (static_cast<double>(step) - warmup) / (static_cast<double>(options.total_steps) - warmup);
     return options.final_fraction +
-           (1 - options.final_fraction) * 0.5 * (1 + std::cos(kPi * progress));
+           (1 - options.final_fraction) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
   };
 }
 

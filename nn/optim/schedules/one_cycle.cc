@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,9 +59,8 @@ Position PositionOf(const OneCycleLrOptions& options, int64_t step) {
 }
 
 double Anneal(AnnealStrategy strategy, double from, double to, double progress) {
-  constexpr double kPi = 3.14159265358979323846;
   if (strategy == AnnealStrategy::kLinear) return (to - from) * progress + from;
-  return to + (from - to) / 2 * (std::cos(kPi * progress) + 1);
+  return to + (from - to) / 2 * (std::cos(std::numbers::pi * progress) + 1);
 }
 
 double RateAt(const OneCycleLrOptions& options, Corner corner, double peak) {

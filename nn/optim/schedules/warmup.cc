@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/nn/optim/option_checks.h"
 
 namespace lockstep::optim {
 namespace {
-
-constexpr double kPi = 3.14159265358979323846;
 
 int64_t WarmupIterations(int64_t warmup_num_steps) {
   return std::max<int64_t>(2, warmup_num_steps);
@@ -76,7 +75,8 @@ ScheduleFunction WarmupCosineLr(const WarmupCosineLrOptions& options) {
     }
     const double x = std::min(
         1.0, static_cast<double>(i - n + 1) / static_cast<double>(options.total_num_steps - n));
-    return options.cos_min_ratio + (1 - options.cos_min_ratio) * (1 + std::cos(kPi * x)) / 2;
+    return options.cos_min_ratio +
+           (1 - options.cos_min_ratio) * (1 + std::cos(std::numbers::pi * x)) / 2;
   };
 }
 

@@ -9,12 +9,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lockstep/autograd/grad_mode.h"
+#include "lockstep/base/temp_folder.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/huggingface.h"
 #include "lockstep/state/safetensors.h"
@@ -89,7 +89,7 @@ TEST(HuggingFaceFiles, AreWrittenAsTheyAreRead) {
   const NamedTensors theirs = ReadFile(std::string(kFolder) + "gpt2_tied.safetensors");
   models::Gpt2 model(ConfigOf(goldens));
   model.LoadStateDict(models::Gpt2FromHuggingFace(theirs));
-  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/model.safetensors";
+  const std::string path = NewFolder() + "/model.safetensors";
   state::WriteSafetensors(path, models::Gpt2ToHuggingFace(model.StateDict()), {{"format", "pt"}});
   const NamedTensors written = ReadFile(path);
   EXPECT_EQ(written.size(), theirs.size());
