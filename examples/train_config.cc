@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -15,6 +16,7 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/setting.h"
+#include "lockstep/nn/optim/schedules/warmup.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "nlohmann/json.hpp"
 
@@ -24,6 +26,29 @@ namespace {
 void Require(bool holds, absl::string_view flag, const absl::AlphaNum& value,
              absl::string_view remedy) {
   if (!holds) throw InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", remedy));
+}
+
+// The learning rate that a file in DeepSpeed's vocabulary leads to, and its key.
+struct FileRate {
+  double lr = 0;
+  const char* key = "";
+};
+
+// `otherwise`: where the file has none.
+FileRate PeakRate(const engine::DeepSpeedConfig& settings, double otherwise) {
+  FileRate rate{otherwise, "optimizer.params.lr"};
+  if (settings.optimizer.has_value()) {
+    rate.lr = std::visit([](const auto& options) { return options.lr; }, *settings.optimizer);
+  }
+  // These two set the rate, whatever the optimizer has.
+  const auto set_by = [&](const auto* schedule) {
+    if (schedule != nullptr) rate = {schedule->warmup_max_lr, "scheduler.params.warmup_max_lr"};
+  };
+  if (settings.scheduler.has_value()) {
+    set_by(std::get_if<optim::WarmupLrOptions>(&*settings.scheduler));
+    set_by(std::get_if<optim::WarmupDecayLrOptions>(&*settings.scheduler));
+  }
+  return rate;
 }
 
 struct JsonWriter {
@@ -265,9 +290,15 @@ void TrainConfig::ResolveEngine() {
   Require(amp.empty(), "amp", amp, "is for the file of --config to say (bf16, fp16)");
   Require(accumulate == 1, "accumulate", accumulate,
           "is for the file of --config to say (gradient_accumulation_steps)");
+  TakeFileSettings();
+}
+
+void TrainConfig::TakeFileSettings() {
+  if (config_text.empty()) return;
   const engine::DeepSpeedConfig settings = EngineConfig();
   batch = settings.train_batch_size;
   micro_batches = settings.gradient_accumulation_steps;
+  lr = PeakRate(settings, lr).lr;
 }
 
 void TrainConfig::ResolveSizes() {
@@ -466,6 +497,39 @@ void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
   check("lr", saved.lr, asked.lr);
   check("seed", saved.seed, asked.seed);
   check("init_from", saved.init_from, asked.init_from);
+}
+
+void CheckFlagsCount(const TrainConfig& resolved, const TrainConfig& asked,
+                     const std::vector<std::string>& given) {
+  if (resolved.config.empty()) return;
+  const auto check = [&](const char* flag, const auto& wanted, const auto& is,
+                         absl::string_view key) {
+    if (std::find(given.begin(), given.end(), flag) == given.end() || wanted == is) return;
+    throw InvalidArgumentError(absl::StrCat(
+        "--", flag, "=", wanted, ": --config=", resolved.config, " makes it ", is,
+        "; leave the flag out, or write \"", key, "\": \"auto\" in the file to use it"));
+  };
+  check("batch", asked.batch, resolved.batch, "train_batch_size");
+  check("micro_batches", asked.micro_batches, resolved.micro_batches,
+        "gradient_accumulation_steps");
+  check("lr", asked.lr, resolved.lr, PeakRate(resolved.EngineConfig(), resolved.lr).key);
+}
+
+void CheckFileResumable(const TrainConfig& saved, const TrainConfig& resolved) {
+  if (resolved.config.empty()) return;
+  const auto check = [&](const char* what, const auto& before, const auto& now) {
+    if (before == now) return;
+    throw InvalidArgumentError(absl::StrCat(
+        "--config=", resolved.config, ": makes ", what, " ", now, " on --ranks=", resolved.ranks,
+        ", and the state to resume was made with ", before, " on ", saved.ranks,
+        "; change the file, or start anew without --resume"));
+  };
+  check("the rows of a step", saved.batch, resolved.batch);
+  check("the learning rate", saved.lr, resolved.lr);
+  // On other ranks the same rows are divided in another way.
+  if (saved.ranks == resolved.ranks) {
+    check("the micro-batches of a step", saved.micro_batches, resolved.micro_batches);
+  }
 }
 
 }  // namespace lockstep::examples

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the program as a user does: flags in, exit status, lines and files out.
+#include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -494,7 +495,7 @@ TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
               "zero_optimization": {"stage": )"
         << stage << "}}";
     Process process(Tiny({"--data=text.txt", "--steps=4", "--config=ds_config.json", "--ranks=2",
-                          absl::StrCat("--out=stage", stage)}),
+                          "--batch=12", absl::StrCat("--out=stage", stage)}),
                     folder);
     EXPECT_EQ(process.Wait(), 0) << process.err();
     EXPECT_NE(process.out().find(absl::StrCat("ZeRO stage ", stage)), std::string::npos)
@@ -518,6 +519,74 @@ TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
   Process both(Tiny({"--data=text.txt", "--config=ds_config.json", "--strategy=ddp"}), folder);
   EXPECT_EQ(both.Wait(), 1);
   EXPECT_NE(both.err().find("leave --strategy out"), std::string::npos) << both.err();
+}
+
+// A flag that a file overrides would be a wish that nobody hears.
+TEST(TrainGptTest, FlagsCountWhereTheFileSaysAutoAndAreRefusedElsewhere) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  std::ofstream(folder + "/says.json")
+      << R"({"train_batch_size": 8, "gradient_accumulation_steps": 2,
+            "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
+  std::ofstream(folder + "/schedule.json")
+      << R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+            "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.02}}})";
+  std::ofstream(folder + "/auto.json")
+      << R"({"train_batch_size": "auto", "gradient_accumulation_steps": "auto",
+            "train_micro_batch_size_per_gpu": "auto",
+            "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})";
+  std::ofstream(folder + "/more_rows.json")
+      << R"({"train_batch_size": 12, "gradient_accumulation_steps": 2,
+            "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
+  std::ofstream(folder + "/by_rank.json")
+      << R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+            "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
+  const std::vector<std::string> model = {"--data=text.txt", "--layers=1", "--heads=2",
+                                          "--width=16",      "--block=16", "--steps=2"};
+  const auto train = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), model.begin(), model.end());
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 0) << flags[0] << ": " << process.err();
+    return process.out();
+  };
+  const auto refusal = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), model.begin(), model.end());
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 1) << flags[1];
+    EXPECT_EQ(process.out(), "");
+    const std::vector<std::string> lines = absl::StrSplit(process.err(), '\n', absl::SkipEmpty());
+    EXPECT_EQ(lines.size(), 1u) << process.err();
+    return process.err();
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({"--config=says.json", "--batch=3", "--micro_batches=99"}),
+              HasSubstr("--batch=3: --config=" + folder + "/says.json makes it 8; leave the flag "
+                        "out, or write \"train_batch_size\": \"auto\""));
+  EXPECT_THAT(refusal({"--config=says.json", "--micro_batches=4"}),
+              HasSubstr("--micro_batches=4: "));
+  EXPECT_THAT(refusal({"--config=says.json", "--lr=0.5"}),
+              HasSubstr("makes it 0.01; leave the flag out, or write \"optimizer.params.lr\""));
+  EXPECT_THAT(refusal({"--config=schedule.json", "--lr=0.5"}),
+              HasSubstr("\"scheduler.params.warmup_max_lr\""));
+  // The same value twice is no contradiction.
+  train({"--config=says.json", "--batch=8", "--micro_batches=2", "--lr=0.01", "--out=says"});
+  const std::string out = train(
+      {"--config=auto.json", "--batch=4", "--micro_batches=2", "--lr=0.01", "--out=auto"});
+  EXPECT_THAT(out, HasSubstr("2 steps of 4 rows"));
+  EXPECT_THAT(out, HasSubstr("2 micro-batches of 1"));
+
+  // What goes on has the rows and the rate of what was.
+  EXPECT_THAT(refusal({"--config=more_rows.json", "--resume=says"}),
+              HasSubstr("more_rows.json: makes the rows of a step 12 on --ranks=2, and the state "
+                        "to resume was made with 8 on 2"));
+  EXPECT_THAT(refusal({"--config=schedule.json", "--resume=says"}),
+              HasSubstr("the learning rate 0.02"));
+  train({"--config=by_rank.json", "--resume=says", "--out=by_rank"});
+  EXPECT_THAT(refusal({"--config=by_rank.json", "--resume=says", "--ranks=4"}),
+              HasSubstr("the rows of a step 16 on --ranks=4"));
+  train({"--config=auto.json", "--resume=says", "--out=as_saved"});
+  EXPECT_THAT(refusal({"--lr=0.5", "--resume=says"}), HasSubstr("was made with 0.01"));
+  train({"--ranks=4", "--resume=says", "--out=four"});
 }
 
 TEST(TrainGptTest, LatestFallsBackToAGoodStateAndSaysSo) {
