@@ -18,6 +18,7 @@
 #include "lockstep/checkpoint/setting.h"
 #include "lockstep/nn/optim/schedules/warmup.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
+#include "lockstep/strategies/engine/engine_support.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::examples {
@@ -192,8 +193,8 @@ void TrainConfig::ResolveSharding() {
   fsdp_only(!deferred_init, "deferred_init", deferred_init);
   Require(state_layout == "full" || state_layout == "sharded", "state", state_layout,
           "give full or sharded");
-  const bool in_parts =
-      strategy == "config" ? EngineConfig().zero.stage >= 2 : HasFsdp() && strategy != "no_shard";
+  const bool in_parts = strategy == "config" ? engine::ShardsGradients(EngineConfig())
+                                             : HasFsdp() && strategy != "no_shard";
   Require(state_layout == "full" || in_parts, "state", state_layout,
           absl::StrCat("is for strategies that shard parameters or gradients (fsdp, fsdp_grad_op, "
                        "hybrid, hybrid_grad_op; ZeRO stages 2 and 3), and this is --strategy=",
@@ -275,7 +276,9 @@ engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
   autos.bf16_enabled = false;
   autos.gather_16bit_weights_on_model_save = false;
   try {
-    return engine::ParseDeepSpeedConfig(config_text, ranks, autos);
+    engine::DeepSpeedConfig settings = engine::ParseDeepSpeedConfig(config_text, ranks, autos);
+    engine::CheckSupported(settings);
+    return settings;
   } catch (const Error& error) {
     throw error.WithContext(config);
   }
@@ -505,9 +508,9 @@ void CheckFlagsCount(const TrainConfig& resolved, const TrainConfig& asked,
   const auto check = [&](const char* flag, const auto& wanted, const auto& is,
                          absl::string_view key) {
     if (std::find(given.begin(), given.end(), flag) == given.end() || wanted == is) return;
-    throw InvalidArgumentError(absl::StrCat(
-        "--", flag, "=", wanted, ": --config=", resolved.config, " makes it ", is,
-        "; leave the flag out, or write \"", key, "\": \"auto\" in the file to use it"));
+    throw InvalidArgumentError(absl::StrCat("--", flag, "=", wanted, ": --config=", resolved.config,
+                                            " makes it ", is, "; leave the flag out, or write \"",
+                                            key, "\": \"auto\" in the file to use it"));
   };
   check("batch", asked.batch, resolved.batch, "train_batch_size");
   check("micro_batches", asked.micro_batches, resolved.micro_batches,

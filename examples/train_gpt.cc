@@ -21,6 +21,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -449,7 +450,9 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   if (in_parts) CheckSameSharding(*saved, config, config.resume);
   if (!config.config.empty()) {
     for (const std::string& key : config.EngineConfig().ignored) {
-      std::fprintf(stderr, "train_gpt: --config: %s has no effect here\n", key.c_str());
+      const bool recomputes = absl::StartsWith(key, "activation_checkpointing");
+      std::fprintf(stderr, "train_gpt: --config: %s has no effect here%s\n", key.c_str(),
+                   recomputes ? "; --checkpoint=block recomputes activations" : "");
     }
   }
   // Opened here once, so that a wrong path is one line and not one a rank.

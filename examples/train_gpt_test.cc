@@ -521,6 +521,74 @@ TEST(TrainGptTest, AFileInDeepSpeedsVocabularySaysHowToTrain) {
   EXPECT_NE(both.err().find("leave --strategy out"), std::string::npos) << both.err();
 }
 
+// What DeepSpeed takes and train_gpt had no use for.
+TEST(TrainGptTest, FilesAsFoundInTheWildTrain) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](const std::string& json, std::vector<std::string> more) {
+    std::ofstream(folder + "/ds_config.json") << json;
+    more.insert(more.end(), {"--data=text.txt", "--steps=4", "--config=ds_config.json", "--ranks=2",
+                             "--batch=12"});
+    Process process(Tiny(more), folder);
+    EXPECT_EQ(process.Wait(), 0) << json << ": " << process.err();
+    return std::make_pair(process.out(), process.err());
+  };
+  using testing::HasSubstr;
+  // Without an optimizer it is train_gpt's own, on every stage.
+  std::vector<double> losses;
+  for (const int stage : {0, 1, 2, 3}) {
+    const std::string out = train(absl::StrCat(R"({"train_batch_size": 12, "gradient_clipping": 1.0,
+                              "zero_optimization": {"stage": )",
+                                               stage, "}}"),
+                                  {absl::StrCat("--out=stage", stage), "--lr=0.004"})
+                                .first;
+    EXPECT_THAT(out, HasSubstr("AdamW 0.004"));
+    losses.push_back(std::stod(Summary(out)["validation_loss"]));
+    EXPECT_NEAR(losses.back(), losses[0], 2e-4) << stage;
+  }
+  EXPECT_LT(losses[0], std::log(256.0));
+  const std::pair<std::string, std::string> many = train(R"({"train_batch_size": 12,
+               "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2},
+               "activation_checkpointing": {"partition_activations": true,
+                                            "cpu_checkpointing": true,
+                                            "number_checkpoints": 4}})",
+                                                         {"--out=many"});
+  std::vector<std::string> listed = absl::StrSplit(many.second, '\n', absl::SkipEmpty());
+  EXPECT_THAT(listed, testing::ElementsAre(
+                          HasSubstr("zero_optimization.zero_hpz_partition_size has no "),
+                          HasSubstr("partition_activations has no effect here; "
+                                    "--checkpoint=block"),
+                          HasSubstr("cpu_checkpointing"), HasSubstr("number_checkpoints")));
+  EXPECT_THAT(train(R"({"train_batch_size": 12, "zero_optimization": {"stage": 1,
+                       "offload_optimizer": {"device": "cpu"}}})",
+                    {"--out=offloaded", "--state=sharded"})
+                  .first,
+              HasSubstr("ZeRO stage 1 on 2 ranks, states on the host"));
+}
+
+// What cannot be done is known before any rank is there.
+TEST(TrainGptTest, FilesThatCannotBeHonouredAreOneLine) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"("gradient_predivide_factor": 2)", "gradient_predivide_factor 2: leave it out"},
+      {R"("communication_data_type": "bf16")", "use stage 2 or 3"},
+      {R"("fp16": {"enabled": true, "auto_cast": true})", "fp16.auto_cast"},
+      {R"("zero_optimization": {"stage": 3, "mics_shard_size": 3})", "it must divide the 2 ranks"},
+      {R"("zero_optimisation": {"stage": 3})", "the nearest is zero_optimization"},
+  };
+  for (const auto& [member, expected] : cases) {
+    std::ofstream(folder + "/ds_config.json") << R"({"train_batch_size": 12, )" << member << "}";
+    Process process({"--data=text.txt", "--config=ds_config.json"}, folder);
+    EXPECT_EQ(process.Wait(), 1) << member;
+    EXPECT_EQ(process.out(), "") << member;
+    const std::vector<std::string> lines = absl::StrSplit(process.err(), '\n', absl::SkipEmpty());
+    EXPECT_EQ(lines.size(), 1u) << process.err();
+    EXPECT_THAT(process.err(), testing::HasSubstr(folder + "/ds_config.json: ")) << member;
+    EXPECT_THAT(process.err(), testing::HasSubstr(expected)) << member;
+  }
+}
+
 // A flag that a file overrides would be a wish that nobody hears.
 TEST(TrainGptTest, FlagsCountWhereTheFileSaysAutoAndAreRefusedElsewhere) {
   const std::string folder = NewFolder();
@@ -560,7 +628,8 @@ TEST(TrainGptTest, FlagsCountWhereTheFileSaysAutoAndAreRefusedElsewhere) {
   };
   using testing::HasSubstr;
   EXPECT_THAT(refusal({"--config=says.json", "--batch=3", "--micro_batches=99"}),
-              HasSubstr("--batch=3: --config=" + folder + "/says.json makes it 8; leave the flag "
+              HasSubstr("--batch=3: --config=" + folder +
+                        "/says.json makes it 8; leave the flag "
                         "out, or write \"train_batch_size\": \"auto\""));
   EXPECT_THAT(refusal({"--config=says.json", "--micro_batches=4"}),
               HasSubstr("--micro_batches=4: "));
@@ -570,8 +639,8 @@ TEST(TrainGptTest, FlagsCountWhereTheFileSaysAutoAndAreRefusedElsewhere) {
               HasSubstr("\"scheduler.params.warmup_max_lr\""));
   // The same value twice is no contradiction.
   train({"--config=says.json", "--batch=8", "--micro_batches=2", "--lr=0.01", "--out=says"});
-  const std::string out = train(
-      {"--config=auto.json", "--batch=4", "--micro_batches=2", "--lr=0.01", "--out=auto"});
+  const std::string out =
+      train({"--config=auto.json", "--batch=4", "--micro_batches=2", "--lr=0.01", "--out=auto"});
   EXPECT_THAT(out, HasSubstr("2 steps of 4 rows"));
   EXPECT_THAT(out, HasSubstr("2 micro-batches of 1"));
 
