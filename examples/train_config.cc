@@ -191,6 +191,16 @@ void TrainConfig::ResolveSharding() {
   fsdp_only(!cpu_offload, "cpu_offload", cpu_offload);
   fsdp_only(param_dtype.empty(), "param_dtype", param_dtype);
   fsdp_only(!deferred_init, "deferred_init", deferred_init);
+  Require(reshard_ranks == 0 || strategy == "fsdp" || strategy == "hybrid", "reshard_ranks",
+          reshard_ranks,
+          absl::StrCat("is for parameters that are let go after forward, and --strategy=", strategy,
+                       " keeps them; use fsdp or hybrid"));
+  const int64_t sharing = ranks / replicas;
+  Require(reshard_ranks == 0 ||
+              (reshard_ranks >= 1 && reshard_ranks < sharing && sharing % reshard_ranks == 0),
+          "reshard_ranks", reshard_ranks,
+          absl::StrCat("give a proper divisor of the ", sharing,
+                       " ranks that share parameters, or 0 for all of them"));
   Require(state_layout == "full" || state_layout == "sharded", "state", state_layout,
           "give full or sharded");
   const bool in_parts = strategy == "config" ? engine::ShardsGradients(EngineConfig())
