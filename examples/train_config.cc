@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -15,7 +16,9 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/setting.h"
+#include "lockstep/nn/optim/schedules/warmup.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
+#include "lockstep/strategies/engine/engine_support.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::examples {
@@ -24,6 +27,29 @@ namespace {
 void Require(bool holds, absl::string_view flag, const absl::AlphaNum& value,
              absl::string_view remedy) {
   if (!holds) throw InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", remedy));
+}
+
+// The learning rate that a file in DeepSpeed's vocabulary leads to, and its key.
+struct FileRate {
+  double lr = 0;
+  const char* key = "";
+};
+
+// `otherwise`: where the file has none.
+FileRate PeakRate(const engine::DeepSpeedConfig& settings, double otherwise) {
+  FileRate rate{otherwise, "optimizer.params.lr"};
+  if (settings.optimizer.has_value()) {
+    rate.lr = std::visit([](const auto& options) { return options.lr; }, *settings.optimizer);
+  }
+  // These two set the rate, whatever the optimizer has.
+  const auto set_by = [&](const auto* schedule) {
+    if (schedule != nullptr) rate = {schedule->warmup_max_lr, "scheduler.params.warmup_max_lr"};
+  };
+  if (settings.scheduler.has_value()) {
+    set_by(std::get_if<optim::WarmupLrOptions>(&*settings.scheduler));
+    set_by(std::get_if<optim::WarmupDecayLrOptions>(&*settings.scheduler));
+  }
+  return rate;
 }
 
 struct JsonWriter {
@@ -165,10 +191,20 @@ void TrainConfig::ResolveSharding() {
   fsdp_only(!cpu_offload, "cpu_offload", cpu_offload);
   fsdp_only(param_dtype.empty(), "param_dtype", param_dtype);
   fsdp_only(!deferred_init, "deferred_init", deferred_init);
+  Require(reshard_ranks == 0 || strategy == "fsdp" || strategy == "hybrid", "reshard_ranks",
+          reshard_ranks,
+          absl::StrCat("is for parameters that are let go after forward, and --strategy=", strategy,
+                       " keeps them; use fsdp or hybrid"));
+  const int64_t sharing = ranks / replicas;
+  Require(reshard_ranks == 0 ||
+              (reshard_ranks >= 1 && reshard_ranks < sharing && sharing % reshard_ranks == 0),
+          "reshard_ranks", reshard_ranks,
+          absl::StrCat("give a proper divisor of the ", sharing,
+                       " ranks that share parameters, or 0 for all of them"));
   Require(state_layout == "full" || state_layout == "sharded", "state", state_layout,
           "give full or sharded");
-  const bool in_parts =
-      strategy == "config" ? EngineConfig().zero.stage >= 2 : HasFsdp() && strategy != "no_shard";
+  const bool in_parts = strategy == "config" ? engine::ShardsGradients(EngineConfig())
+                                             : HasFsdp() && strategy != "no_shard";
   Require(state_layout == "full" || in_parts, "state", state_layout,
           absl::StrCat("is for strategies that shard parameters or gradients (fsdp, fsdp_grad_op, "
                        "hybrid, hybrid_grad_op; ZeRO stages 2 and 3), and this is --strategy=",
@@ -250,7 +286,9 @@ engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
   autos.bf16_enabled = false;
   autos.gather_16bit_weights_on_model_save = false;
   try {
-    return engine::ParseDeepSpeedConfig(config_text, ranks, autos);
+    engine::DeepSpeedConfig settings = engine::ParseDeepSpeedConfig(config_text, ranks, autos);
+    engine::CheckSupported(settings);
+    return settings;
   } catch (const Error& error) {
     throw error.WithContext(config);
   }
@@ -265,9 +303,15 @@ void TrainConfig::ResolveEngine() {
   Require(amp.empty(), "amp", amp, "is for the file of --config to say (bf16, fp16)");
   Require(accumulate == 1, "accumulate", accumulate,
           "is for the file of --config to say (gradient_accumulation_steps)");
+  TakeFileSettings();
+}
+
+void TrainConfig::TakeFileSettings() {
+  if (config_text.empty()) return;
   const engine::DeepSpeedConfig settings = EngineConfig();
   batch = settings.train_batch_size;
   micro_batches = settings.gradient_accumulation_steps;
+  lr = PeakRate(settings, lr).lr;
 }
 
 void TrainConfig::ResolveSizes() {
@@ -466,6 +510,39 @@ void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
   check("lr", saved.lr, asked.lr);
   check("seed", saved.seed, asked.seed);
   check("init_from", saved.init_from, asked.init_from);
+}
+
+void CheckFlagsCount(const TrainConfig& resolved, const TrainConfig& asked,
+                     const std::vector<std::string>& given) {
+  if (resolved.config.empty()) return;
+  const auto check = [&](const char* flag, const auto& wanted, const auto& is,
+                         absl::string_view key) {
+    if (std::find(given.begin(), given.end(), flag) == given.end() || wanted == is) return;
+    throw InvalidArgumentError(absl::StrCat("--", flag, "=", wanted, ": --config=", resolved.config,
+                                            " makes it ", is, "; leave the flag out, or write \"",
+                                            key, "\": \"auto\" in the file to use it"));
+  };
+  check("batch", asked.batch, resolved.batch, "train_batch_size");
+  check("micro_batches", asked.micro_batches, resolved.micro_batches,
+        "gradient_accumulation_steps");
+  check("lr", asked.lr, resolved.lr, PeakRate(resolved.EngineConfig(), resolved.lr).key);
+}
+
+void CheckFileResumable(const TrainConfig& saved, const TrainConfig& resolved) {
+  if (resolved.config.empty()) return;
+  const auto check = [&](const char* what, const auto& before, const auto& now) {
+    if (before == now) return;
+    throw InvalidArgumentError(absl::StrCat(
+        "--config=", resolved.config, ": makes ", what, " ", now, " on --ranks=", resolved.ranks,
+        ", and the state to resume was made with ", before, " on ", saved.ranks,
+        "; change the file, or start anew without --resume"));
+  };
+  check("the rows of a step", saved.batch, resolved.batch);
+  check("the learning rate", saved.lr, resolved.lr);
+  // On other ranks the same rows are divided in another way.
+  if (saved.ranks == resolved.ranks) {
+    check("the micro-batches of a step", saved.micro_batches, resolved.micro_batches);
+  }
 }
 
 }  // namespace lockstep::examples

@@ -93,6 +93,8 @@ struct TrainConfig {
   bool HasFsdp() const;
   // What `config` says, with the flags for what it leaves to "auto".
   engine::DeepSpeedConfig EngineConfig() const;
+  // The batch, micro-batches and learning rate become those of `config_text`, where there is one.
+  void TakeFileSettings();
   // Ranks, or devices of the one process, that a pipeline has.
   int64_t PipelineRanks() const { return stages / stages_per_rank; }
   // Whether each rank has the parameters of its own stages only.
@@ -134,6 +136,15 @@ void CheckSameSharding(const TrainConfig& saved, const TrainConfig& asked, const
 // seed. `given` names the flags that the user set.
 void CheckResumable(const TrainConfig& saved, const TrainConfig& asked,
                     const std::vector<std::string>& given);
+
+// Throws InvalidArgument when the file of --config has made `resolved` another training than flags
+// in `given` ask for, whose values are in `asked`: a flag counts where the file says "auto".
+void CheckFlagsCount(const TrainConfig& resolved, const TrainConfig& asked,
+                     const std::vector<std::string>& given);
+
+// Throws InvalidArgument when the file of --config makes the steps of `resolved` others than those
+// of `saved`, the state that it goes on from.
+void CheckFileResumable(const TrainConfig& saved, const TrainConfig& resolved);
 
 }  // namespace lockstep::examples
 

@@ -21,6 +21,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -323,10 +324,16 @@ std::string FreeRunFolder() {
   }
 }
 
-// What was saved, with the flags that the user gives now.
-TrainConfig MergeResumed(const FoundState& found, const TrainConfig& asked,
-                         const std::vector<std::string>& given) {
-  const TrainConfig saved = TrainConfig::FromState(found.state);
+// What a state was made with.
+TrainConfig SavedConfig(const FoundState& found) {
+  TrainConfig saved = TrainConfig::FromState(found.state);
+  saved.TakeFileSettings();
+  return saved;
+}
+
+// `saved`, with the flags that the user gives now.
+TrainConfig MergeResumed(const FoundState& found, const TrainConfig& saved,
+                         const TrainConfig& asked, const std::vector<std::string>& given) {
   TrainConfig config = saved;
   CheckResumable(saved, asked, given);
   const auto take = [&](const char* flag, auto TrainConfig::*field) {
@@ -406,17 +413,20 @@ FoundState Find(const std::string& resume, const std::string& out) {
 
 // `launched`: the ranks that a launcher has started, or 0.
 TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
-  TrainConfig config = ConfigFromFlags();
+  const TrainConfig asked = ConfigFromFlags();
+  TrainConfig config = asked;
   if (launched > 0 && Given(given, "ranks") && config.ranks != launched) {
     throw InvalidArgumentError(absl::StrCat("--ranks=", config.ranks, ": a launcher has started ",
                                             launched, " ranks: leave the flag out"));
   }
   const std::string resume = absl::GetFlag(FLAGS_resume);
-  std::optional<TrainConfig> in_parts;  // what a state in parts was saved with
+  std::optional<TrainConfig> saved;
+  bool in_parts = false;
   if (!StartsAnew(resume, config.out)) {
     const FoundState found = Find(resume, config.out);
-    if (found.sharded) in_parts = TrainConfig::FromState(found.state);
-    config = MergeResumed(found, config, given);
+    in_parts = found.sharded;
+    saved = SavedConfig(found);
+    config = MergeResumed(found, *saved, asked, given);
   } else if (config.out.empty()) {
     config.out = FreeRunFolder();
   } else if (!state::ListTrainingStates(config.out).empty()) {
@@ -435,10 +445,14 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   }
   if (config.resume.empty() && !config.init_from.empty()) ResolveInitialModel(config, given);
   config.Resolve();
-  if (in_parts) CheckSameSharding(*in_parts, config, config.resume);
+  CheckFlagsCount(config, asked, given);
+  if (saved) CheckFileResumable(*saved, config);
+  if (in_parts) CheckSameSharding(*saved, config, config.resume);
   if (!config.config.empty()) {
     for (const std::string& key : config.EngineConfig().ignored) {
-      std::fprintf(stderr, "train_gpt: --config: %s has no effect here\n", key.c_str());
+      const bool recomputes = absl::StartsWith(key, "activation_checkpointing");
+      std::fprintf(stderr, "train_gpt: --config: %s has no effect here%s\n", key.c_str(),
+                   recomputes ? "; --checkpoint=block recomputes activations" : "");
     }
   }
   // Opened here once, so that a wrong path is one line and not one a rank.

@@ -29,6 +29,7 @@
 #include "lockstep/data/byte_text.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/sampler.h"
+#include "lockstep/examples/adamw_groups.h"
 #include "lockstep/examples/find_state.h"
 #include "lockstep/examples/initial_model.h"
 #include "lockstep/examples/memory_table.h"
@@ -76,29 +77,6 @@ class RecentSpeed {
   double seconds_ = 0;
   double communication_ = 0;
 };
-
-// Weight decay is for matrices. Called before the model is sharded: its shapes count. A tied head
-// is among them: stages of a pipeline have it apart.
-std::set<std::string> NamesOfMatrices(const models::Gpt2& model) {
-  std::set<std::string> names;
-  for (const auto& [name, parameter] : model.StateTensors()) {
-    if (parameter.rank() >= 2) names.insert(name);
-  }
-  return names;
-}
-
-AdamWGroups Groups(const NamedTensors& parameters, const std::set<std::string>& matrices,
-                   double lr) {
-  const auto named = [&](bool wanted) {
-    return parameters.Filter([&](const std::string& name, const Tensor&) {
-      return (matrices.count(name) > 0) == wanted;
-    });
-  };
-  const optim::AdamWOptions decayed{.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
-  optim::AdamWOptions others = decayed;
-  others.weight_decay = 0;
-  return {{named(true), decayed}, {named(false), others}};
-}
 
 // What names in a training state begin with.
 constexpr absl::string_view kScalerPrefix = "scaler.";
@@ -237,7 +215,7 @@ class Trainer {
 
   void MakeTraining(const std::set<std::string>& matrices) {
     own_optimizer_ = strategy_->MakeOptimizer(
-        Groups(strategy_->module().NamedParameters(), matrices, config_.lr));
+        MakeAdamWGroups(strategy_->module().NamedParameters(), matrices, config_.lr));
     optimizer_ = own_optimizer_.get();
     own_schedule_ = std::make_unique<optim::Schedule>(
         optimizer_, optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config_.steps),

@@ -11,12 +11,15 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/device_mesh.h"
+#include "lockstep/examples/adamw_groups.h"
 #include "lockstep/examples/gpt2_stages.h"
 #include "lockstep/examples/pipeline_strategy.h"
+#include "lockstep/nn/optim/adamw.h"
 #include "lockstep/strategies/data_parallel/data_parallel.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
+#include "lockstep/strategies/engine/engine_support.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharded_files.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
@@ -292,12 +295,12 @@ class EngineStrategy final : public TrainingStrategy {
   EngineStrategy(const TrainConfig& config, const std::shared_ptr<models::Gpt2>& model,
                  const std::shared_ptr<comm::Communicator>& world)
       : TrainingStrategy(model),
-        engine_(model, world, config.EngineConfig(),
-                {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()}) {}
+        lr_(config.lr),
+        engine_(model, world, config.EngineConfig(), Options(config, *model)) {}
 
   engine::Engine* engine() override { return &engine_; }
   strategies::FullyShardedDataParallel* fsdp() override { return engine_.fsdp(); }
-  bool collective_forward() const override { return engine_.config().zero.stage >= 2; }
+  bool collective_forward() const override { return engine::ShardsGradients(engine_.config()); }
   double exposed_seconds() override {
     if (engine_.fsdp() != nullptr) return exposed_.Next(*engine_.fsdp());
     return engine_.ddp()->statistics().exposed_seconds;
@@ -318,9 +321,26 @@ class EngineStrategy final : public TrainingStrategy {
     }
     engine_.Load(state.model, GetOptimizer(state));
   }
-  std::string Details() const override { return absl::StrCat(": ", engine_.Description()); }
+  std::string Details() const override {
+    return absl::StrCat(": ", engine_.Description(),
+                        engine_.config().optimizer ? "" : absl::StrCat(", AdamW ", lr_));
+  }
 
  private:
+  static engine::EngineOptions Options(const TrainConfig& config, const models::Gpt2& model) {
+    engine::EngineOptions options{.wrap_policy = strategies::WrapByType<models::Gpt2Block>()};
+    if (config.EngineConfig().optimizer.has_value()) return options;
+    // DeepSpeed's client gives the optimizer that the file leaves out.
+    options.group_of = [matrices = NamesOfMatrices(model)](const std::string& name) {
+      return matrices.count(name) > 0 ? 0 : 1;
+    };
+    options.make_optimizer = [lr = config.lr](const std::vector<NamedTensors>& groups) {
+      return std::make_unique<optim::AdamW>(MakeAdamWGroups(groups.at(0), groups.at(1), lr));
+    };
+    return options;
+  }
+
+  const double lr_;
   engine::Engine engine_;
   ExposedSeconds exposed_;
 };

@@ -14,10 +14,10 @@
 
 #include "lockstep/amp/training/training_step.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/examples/adamw_groups.h"
 #include "lockstep/examples/train_config.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/module.h"
-#include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/state/tensor_source.h"
 #include "lockstep/state/training_state.h"
@@ -29,8 +29,6 @@
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::examples {
-
-using AdamWGroups = std::vector<optim::ParameterGroup<optim::AdamWOptions>>;
 
 // The default of each function is what one rank alone does.
 class TrainingStrategy {

@@ -232,14 +232,14 @@ void CheckZero(JsonSection& section, const DeepSpeedZero& zero, int64_t ranks) {
   const int64_t hpz = zero.zero_hpz_partition_size, mics = zero.mics_shard_size;
   need(hpz == 1 || zero.stage == 3, "zero_hpz_partition_size",
        absl::StrCat("it needs stage 3, and ", stage));
-  need(ranks % hpz == 0, "zero_hpz_partition_size",
+  need(hpz >= ranks || ranks % hpz == 0, "zero_hpz_partition_size",
        absl::StrCat("it must divide the ", ranks, " ranks"));
   need(mics != 0, "mics_shard_size", "it must be -1 (all ranks) or at least 1");
   need(mics == -1 || zero.stage == 3, "mics_shard_size",
        absl::StrCat("it needs stage 3, and ", stage));
   need(mics == -1 || ranks % mics == 0, "mics_shard_size",
        absl::StrCat("it must divide the ", ranks, " ranks"));
-  need(mics == -1 || hpz == 1, "mics_shard_size",
+  need(mics == -1 || hpz == 1 || hpz >= ranks, "mics_shard_size",
        absl::StrCat("zero_hpz_partition_size is ", hpz, " too; use one of the two"));
 }
 
@@ -276,6 +276,11 @@ void ReadZero(JsonSection& root, const DeepSpeedAutos& autos, DeepSpeedConfig& c
     if (section.Has(key)) config.ignored.push_back(absl::StrCat(section.path(), ".", key));
   }
   CheckZero(section, zero, config.ranks);
+  // A second copy over all ranks is the first one.
+  if (zero.zero_hpz_partition_size > 1 && zero.zero_hpz_partition_size >= config.ranks) {
+    zero.zero_hpz_partition_size = 1;
+    config.ignored.push_back(absl::StrCat(section.path(), ".zero_hpz_partition_size"));
+  }
 }
 
 void ReadActivationCheckpointing(JsonSection& root, DeepSpeedConfig& config) {
@@ -288,7 +293,9 @@ void ReadActivationCheckpointing(JsonSection& root, DeepSpeedConfig& config) {
   if (section.Has("number_checkpoints")) {
     section.Integer("number_checkpoints", &result.number_checkpoints.emplace(0), 1);
   }
-  section.Ignored({"contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"});
+  // What is recomputed, and where it is kept, is the program's to say and changes no result.
+  section.Ignored({"partition_activations", "cpu_checkpointing", "number_checkpoints",
+                   "contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"});
   section.Finish();
 }
 

@@ -82,8 +82,9 @@ struct DeepSpeedZero {
   // DeepSpeed keeps parameters below this size whole.
   int64_t stage3_param_persistence_threshold = 100'000;
   bool stage3_gather_16bit_weights_on_model_save = false;
-  int64_t zero_hpz_partition_size = 1;  // ranks that share a second, nearer copy of the parameters
-  int64_t mics_shard_size = -1;         // ranks that shard; -1: all
+  // Ranks that share a second, nearer copy of the parameters. All ranks, or more, are 1: none.
+  int64_t zero_hpz_partition_size = 1;
+  int64_t mics_shard_size = -1;  // ranks that shard; -1: all
 };
 
 // "fp16"; all but `enabled` steer the loss scale (amp/scaler/grad_scaler.h).
@@ -104,7 +105,7 @@ using DeepSpeedOptimizer = std::variant<optim::AdamOptions, optim::AdamWOptions,
 using DeepSpeedScheduler =
     std::variant<optim::WarmupLrOptions, optim::WarmupDecayLrOptions, optim::WarmupCosineLrOptions>;
 
-// "activation_checkpointing".
+// "activation_checkpointing": read, and without effect. A program applies checkpoint/ by itself.
 struct DeepSpeedActivationCheckpointing {
   bool partition_activations = false;  // over the ranks of model parallelism
   bool cpu_checkpointing = false;

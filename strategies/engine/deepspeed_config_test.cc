@@ -183,6 +183,26 @@ TEST(DeepSpeedConfig, Zero3WithOffload) {
   EXPECT_TRUE(config.activation_checkpointing->cpu_checkpointing);
 }
 
+TEST(DeepSpeedConfig, WhatHasNoEffectIsListed) {
+  EXPECT_THAT(Parse("\"activation_checkpointing\": {\"partition_activations\": true, "
+                    "\"cpu_checkpointing\": true, \"number_checkpoints\": 4}")
+                  .ignored,
+              ElementsAre("activation_checkpointing.partition_activations",
+                          "activation_checkpointing.cpu_checkpointing",
+                          "activation_checkpointing.number_checkpoints"));
+  EXPECT_THAT(Parse("\"activation_checkpointing\": {\"number_checkpoints\": null}").ignored,
+              IsEmpty());
+  // Over all of the 4 ranks, or more, a second copy of the parameters is the first one.
+  for (const int ranks : {4, 8}) {
+    const DeepSpeedConfig config =
+        Parse(absl::StrCat("\"zero_optimization\": {\"stage\": 3, "
+                           "\"zero_hpz_partition_size\": ",
+                           ranks, ", \"mics_shard_size\": 2}"));
+    EXPECT_EQ(config.zero.zero_hpz_partition_size, 1);
+    EXPECT_THAT(config.ignored, ElementsAre("zero_optimization.zero_hpz_partition_size"));
+  }
+}
+
 TEST(DeepSpeedConfig, Stage0) {
   const DeepSpeedConfig config = LoadDeepSpeedConfig(PathOf("stage0_fp32"), 4);
   EXPECT_EQ(config.train_micro_batch_size_per_gpu, 8);

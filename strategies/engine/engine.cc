@@ -16,6 +16,7 @@
 #include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/rmsprop.h"
 #include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/engine/engine_support.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
 #include "lockstep/tensor/dtype.h"
@@ -42,43 +43,17 @@ struct MakeFromOptions {
   }
 };
 
-bool Offloads(const DeepSpeedZero& zero) {
-  return zero.offload_optimizer == OffloadDevice::kCpu || zero.offload_param == OffloadDevice::kCpu;
-}
-
-void Refuse(bool given, const absl::AlphaNum& what, const absl::AlphaNum& remedy) {
-  if (given) throw UnimplementedError(absl::StrCat("Engine: ", what, "; ", remedy));
-}
-
 void CheckConfig(const DeepSpeedConfig& config, int ranks) {
   if (config.ranks != ranks) {
     throw InvalidArgumentError(absl::StrCat("Engine: the configuration is for ", config.ranks,
                                             " ranks, and the group has ", ranks,
                                             "; load it with the group's size"));
   }
-  const DeepSpeedZero& zero = config.zero;
-  Refuse(zero.stage == 1 && Offloads(zero), "offload_optimizer with stage 1",
-         "use stage 2 or 3, whose optimizer steps on the host");
-  Refuse(config.gradient_predivide_factor != 1,
-         absl::StrCat("gradient_predivide_factor ", config.gradient_predivide_factor),
-         "leave it out: sums over ranks are accumulated in float32 and do not overflow");
-  Refuse(
-      zero.stage < 2 && config.communication_data_type.value_or(DType::kFloat32) != DType::kFloat32,
-      "communication_data_type with a stage below 2",
-      "leave it out, or use DistributedDataParallel with a compression hook");
-  Refuse(zero.stage != 3 && zero.zero_hpz_partition_size > 1,
-         "zero_hpz_partition_size with a stage below 3", "use stage 3");
-  Refuse(zero.stage != 3 && zero.mics_shard_size > 0, "mics_shard_size with a stage below 3",
-         "use stage 3");
-  Refuse(config.activation_checkpointing.has_value() &&
-             (config.activation_checkpointing->cpu_checkpointing ||
-              config.activation_checkpointing->partition_activations ||
-              config.activation_checkpointing->number_checkpoints.has_value()),
-         "activation_checkpointing",
-         "call checkpoint::ApplyCheckpointing on the module before (and "
-         "checkpoint::OffloadActivations around the loss)");
-  Refuse(config.fp16.auto_cast, "fp16.auto_cast",
-         "leave it out: inputs of units are cast as mixed precision says");
+  try {
+    CheckSupported(config);
+  } catch (const Error& error) {
+    throw error.WithContext("Engine");
+  }
 }
 
 }  // namespace
@@ -118,21 +93,21 @@ std::optional<DType> Engine::LowPrecision() const {
 
 void Engine::Shard(const EngineOptions& options) {
   const DeepSpeedZero& zero = config_.zero;
-  if (zero.stage < 2) {
+  if (!ShardsGradients(config_)) {
     ddp_.emplace(module_, world_,
                  strategies::DistributedDataParallelOptions{.find_unused_parameters = true,
                                                             .gradient_as_bucket_view = true});
     return;
   }
   strategies::FullyShardedDataParallelOptions sharding;
-  sharding.sharding_strategy = zero.stage == 2 ? strategies::ShardingStrategy::kShardGradOp
-                                               : strategies::ShardingStrategy::kFullShard;
+  sharding.sharding_strategy = zero.stage == 3 ? strategies::ShardingStrategy::kFullShard
+                                               : strategies::ShardingStrategy::kShardGradOp;
   sharding.wrap_policy = options.wrap_policy;
   if (!sharding.wrap_policy) {
     sharding.wrap_policy = strategies::WrapBySize(
         {.min_elements = std::max<int64_t>(1, zero.stage3_prefetch_bucket_size)});
   }
-  sharding.cpu_offload = Offloads(zero);
+  sharding.cpu_offload = Offloads(config_);
   sharding.mixed_precision.param_dtype = LowPrecision();
   if (LowPrecision().has_value()) {
     sharding.mixed_precision.reduce_dtype =
@@ -163,16 +138,21 @@ void Engine::MakeOptimizer(const EngineOptions& options) {
     throw InvalidArgumentError(
         "Engine: the configuration has no \"optimizer\"; add one, or give make_optimizer");
   }
-  const auto make = [&](const NamedTensors& parameters) {
-    return options.make_optimizer ? options.make_optimizer(parameters)
-                                  : std::visit(MakeFromOptions{parameters}, *config_.optimizer);
+  const bool by_file = !options.make_optimizer;
+  std::vector<NamedTensors> groups(1);
+  for (const auto& [name, parameter] : module_->NamedParameters()) {
+    const size_t group = by_file || !options.group_of ? 0 : options.group_of(name);
+    if (group >= groups.size()) groups.resize(group + 1);
+    groups[group].Insert(name, parameter);
+  }
+  const auto make = [&](const std::vector<NamedTensors>& parameters) {
+    return by_file ? std::visit(MakeFromOptions{parameters[0]}, *config_.optimizer)
+                   : options.make_optimizer(parameters);
   };
-  if (config_.zero.stage == 1) {
-    optimizer_ = std::make_unique<strategies::ZeroOptimizer>(
-        *ddp_, std::vector<NamedTensors>{module_->NamedParameters()},
-        [&](const std::vector<NamedTensors>& pieces) { return make(pieces[0]); });
+  if (config_.zero.stage == 1 && ddp_) {
+    optimizer_ = std::make_unique<strategies::ZeroOptimizer>(*ddp_, groups, make);
   } else {
-    optimizer_ = make(module_->NamedParameters());
+    optimizer_ = make(groups);
   }
   if (!optimizer_) throw InvalidArgumentError("Engine: make_optimizer returned null");
   if (config_.scheduler.has_value()) {
@@ -256,7 +236,7 @@ void Engine::Load(const NamedTensors& model, const optim::OptimizerState& optimi
 std::string Engine::Description() const {
   std::string text = absl::StrCat("ZeRO stage ", config_.zero.stage, " on ", world_->size(),
                                   world_->size() == 1 ? " rank" : " ranks");
-  if (Offloads(config_.zero)) absl::StrAppend(&text, ", states on the host");
+  if (Offloads(config_)) absl::StrAppend(&text, ", states on the host");
   if (LowPrecision().has_value()) absl::StrAppend(&text, ", ", DTypeName(*LowPrecision()));
   absl::StrAppend(&text, ", ", config_.gradient_accumulation_steps, " micro-batches of ",
                   config_.train_micro_batch_size_per_gpu);

@@ -17,8 +17,9 @@
 //   zero_optimization.stage 0     DistributedDataParallel
 //                           1     and ZeroOptimizer
 //                           2, 3  FullyShardedDataParallel, SHARD_GRAD_OP and FULL_SHARD
-//   offload_optimizer, _param     cpu_offload (stages 2 and 3; both move parameters and state)
-//   zero_hpz_partition_size       reshard_ranks
+//   offload_optimizer, _param     cpu_offload (both move parameters and state; stage 1 with it is
+//                                 done as stage 2 is: the same numbers, and fewer bytes)
+//   zero_hpz_partition_size       reshard_ranks; nothing where it is all ranks
 //   mics_shard_size               a hybrid strategy over groups of so many ranks
 //   bf16, fp16                    stages 0 and 1: autocast; 2 and 3: param_dtype, with float32
 //                                 parameters kept and stepped; fp16 with a gradient scaler
@@ -29,6 +30,7 @@
 #ifndef LOCKSTEP_STRATEGIES_ENGINE_ENGINE_H_
 #define LOCKSTEP_STRATEGIES_ENGINE_ENGINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,9 +58,11 @@ struct EngineOptions {
   // Units of stages 2 and 3. Null: modules of at least stage3_prefetch_bucket_size elements.
   strategies::WrapPolicy wrap_policy = nullptr;
   // Makes the optimizer where the file has none, or in place of the file's: of this rank's
-  // parameters (stage 1: pieces), which have the module's names.
-  std::function<std::unique_ptr<optim::Optimizer>(const NamedTensors& parameters)> make_optimizer =
-      nullptr;
+  // parameters (stage 1: pieces), which have the module's names, by groups.
+  std::function<std::unique_ptr<optim::Optimizer>(const std::vector<NamedTensors>& groups)>
+      make_optimizer = nullptr;
+  // The group, from 0, of the parameter of a name, for make_optimizer. Null: all are in one.
+  std::function<size_t(const std::string& name)> group_of = nullptr;
 };
 
 // Not thread-safe.

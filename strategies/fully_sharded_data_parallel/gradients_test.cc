@@ -12,10 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/device_mesh.h"
 #include "lockstep/nn/containers.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/module.h"
@@ -23,6 +25,7 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/testing.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 
@@ -116,17 +119,33 @@ Values Wanted(int ranks, const Prepare& prepare, const Pass& pass) {
   return testing_util::Gradients(*net);
 }
 
+bool IsHybrid(const Options& options) {
+  return options.sharding_strategy == ShardingStrategy::kHybridShard ||
+         options.sharding_strategy == ShardingStrategy::kHybridShardGradOp;
+}
+
+// Hybrids have two replicas, or as many as ranks where those are odd.
+template <typename Module>
+std::unique_ptr<FullyShardedDataParallel> Shard(const std::shared_ptr<Module>& module,
+                                                const Group& world, const Options& options) {
+  if (!IsHybrid(options)) return std::make_unique<FullyShardedDataParallel>(module, world, options);
+  const int replicas = world->size() % 2 == 0 ? 2 : world->size();
+  const comm::DeviceMesh mesh(world,
+                              {{"replicate", replicas}, {"shard", world->size() / replicas}});
+  return std::make_unique<FullyShardedDataParallel>(module, mesh, options);
+}
+
 Values Sharded(int rank, const Group& world, const Options& options, const Prepare& prepare,
                const Pass& pass) {
   const auto net = MakeNet();
   prepare(*net);
-  FullyShardedDataParallel fsdp(net, world, options);
+  const auto fsdp = Shard(net, world, options);
   Values values;
   // The second and third time, orders are known.
   for (int i = 0; i < 3; ++i) {
     net->ZeroGrad();
     pass(*net, rank);
-    const Values gradients = FullGradients(fsdp, *net);
+    const Values gradients = FullGradients(*fsdp, *net);
     if (i > 0) {
       EXPECT_EQ(gradients, values) << "pass " << i;
     }
@@ -162,17 +181,43 @@ std::vector<Options> Settings() {
   return settings;
 }
 
-void ExpectAsUnsharded(
-    const Pass& pass, const Prepare& prepare = [](Net&) {}, int ranks = 2,
-    const std::vector<Options>& settings = Settings()) {
+// Those of groups of ranks, on four: two replicas of two shards.
+std::vector<Options> HybridSettings() {
+  std::vector<Options> settings = {{.sharding_strategy = ShardingStrategy::kHybridShard}};
+  for (const ShardingStrategy strategy :
+       {ShardingStrategy::kHybridShard, ShardingStrategy::kHybridShardGradOp}) {
+    for (const bool offload : {false, true}) {
+      settings.push_back(Units({.sharding_strategy = strategy, .cpu_offload = offload}));
+    }
+  }
+  settings.push_back(Units({.sharding_strategy = ShardingStrategy::kHybridShard,
+                            .backward_prefetch = BackwardPrefetch::kNone}));
+  return settings;
+}
+
+std::string NameOf(const Options& options) {
+  return absl::StrCat("strategy ", static_cast<int>(options.sharding_strategy), ", prefetch ",
+                      static_cast<int>(options.backward_prefetch),
+                      options.cpu_offload ? ", offloaded" : "",
+                      options.wrap_policy ? "" : ", one unit");
+}
+
+void ExpectAsUnsharded(const Pass& pass, const Prepare& prepare, int ranks,
+                       const std::vector<Options>& settings) {
   const Values wanted = Wanted(ranks, prepare, pass);
   for (const Options& options : settings) {
-    SCOPED_TRACE(static_cast<int>(options.backward_prefetch));
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", NameOf(options)));
     ExpectNear(
         ValuesOf(ranks, [&](int rank,
                             Group world) { return Sharded(rank, world, options, prepare, pass); }),
         wanted);
   }
+}
+
+void ExpectAsUnsharded(
+    const Pass& pass, const Prepare& prepare = [](Net&) {}, int ranks = 2) {
+  ExpectAsUnsharded(pass, prepare, ranks, Settings());
+  ExpectAsUnsharded(pass, prepare, 4, HybridSettings());
 }
 
 TEST(GradientsTest, AllParts) {
@@ -372,36 +417,90 @@ TEST(GradientsTest, GradientsOfInputs) {
 
 // ---- Accumulation ----
 
-// Two backwards add up, reduced each (sharded sums) or together (NoSync).
+// The gradients after each of three rounds of three backwards, of which the last reaches a part
+// that none before has, and does not reach another.
+Values Accumulated(int rank, const Group& world, const Options& options, bool no_sync) {
+  const auto net = MakeNet();
+  const auto fsdp = Shard(net, world, options);
+  Values values;
+  for (int round = 0; round < 3; ++round) {
+    net->ZeroGrad();
+    for (int i = 0; i < 3; ++i) {
+      std::optional<FullyShardedDataParallel::NoSync> scope;
+      if (no_sync && i < 2) scope.emplace(*fsdp);
+      autograd::Backward(LossOf(*net, rank, i, {.left = i < 2, .right = i == 2}));
+      if (!scope) continue;
+      for (const auto& piece : fsdp->Pieces()) {
+        EXPECT_FALSE(autograd::Grad(piece.tensor).defined());
+      }
+    }
+    const Values of_round = FullGradients(*fsdp, *net);
+    values.insert(values.end(), of_round.begin(), of_round.end());
+  }
+  return values;
+}
+
+// Backwards add up, reduced each (sharded sums) or together (NoSync): with every strategy, on the
+// host too, and in every round.
 TEST(GradientsTest, Accumulation) {
-  const Values wanted = Wanted(
-      2, [](Net&) {},
-      [](Net& net, int rank) {
-        for (int i = 0; i < 3; ++i) autograd::Backward(LossOf(net, rank, i, {.left = i < 2}));
-      });
-  for (const Options& options : Settings()) {
-    for (const bool no_sync : {false, true}) {
-      ExpectNear(ValuesOf(2,
-                          [&](int rank, Group world) {
-                            const auto net = MakeNet();
-                            FullyShardedDataParallel fsdp(net, world, options);
-                            Values values;
-                            for (int round = 0; round < 3; ++round) {
-                              net->ZeroGrad();
-                              for (int i = 0; i < 3; ++i) {
-                                std::optional<FullyShardedDataParallel::NoSync> scope;
-                                if (no_sync && i < 2) scope.emplace(fsdp);
-                                autograd::Backward(LossOf(*net, rank, i, {.left = i < 2}));
-                                if (!scope) continue;
-                                for (const auto& piece : fsdp.Pieces()) {
-                                  EXPECT_FALSE(autograd::Grad(piece.tensor).defined());
-                                }
-                              }
-                              values = FullGradients(fsdp, *net);
-                            }
-                            return values;
-                          }),
-                 wanted);
+  const auto expect = [](int ranks, const std::vector<Options>& settings) {
+    const Values round = Wanted(
+        ranks, [](Net&) {},
+        [](Net& net, int rank) {
+          for (int i = 0; i < 3; ++i) {
+            autograd::Backward(LossOf(net, rank, i, {.left = i < 2, .right = i == 2}));
+          }
+        });
+    Values wanted;
+    for (int i = 0; i < 3; ++i) wanted.insert(wanted.end(), round.begin(), round.end());
+    for (const Options& options : settings) {
+      for (const bool no_sync : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", NameOf(options), no_sync ? ", NoSync" : ""));
+        ExpectNear(ValuesOf(ranks,
+                            [&](int rank, Group world) {
+                              return Accumulated(rank, world, options, no_sync);
+                            }),
+                   wanted);
+      }
+    }
+  };
+  expect(2, Settings());
+  expect(2, HybridSettings());
+  expect(3, HybridSettings());
+  expect(4, HybridSettings());
+}
+
+// The parameters in bfloat16 and the sums in float32: 1 + 2^-9 is no bfloat16.
+TEST(GradientsTest, AccumulationKeepsTheReduceDtype) {
+  for (const ShardingStrategy strategy :
+       {ShardingStrategy::kFullShard, ShardingStrategy::kHybridShard}) {
+    for (const bool offload : {false, true}) {
+      for (const bool no_sync : {false, true}) {
+        Options options{.sharding_strategy = strategy, .cpu_offload = offload};
+        options.mixed_precision.param_dtype = DType::kBFloat16;
+        options.mixed_precision.reduce_dtype = DType::kFloat32;
+        SCOPED_TRACE(absl::StrCat(NameOf(options), no_sync ? ", NoSync" : ""));
+        EXPECT_EQ(ValuesOf(2,
+                           [&](int, Group world) {
+                             auto model = std::make_shared<testing_util::Weights>(Values{1, 2});
+                             const auto fsdp = Shard(model, world, options);
+                             Values values;
+                             for (int round = 0; round < 3; ++round) {
+                               model->ZeroGrad();
+                               for (const double slope : {1.0, 0x1p-9}) {
+                                 std::optional<FullyShardedDataParallel::NoSync> scope;
+                                 if (no_sync && slope == 1) scope.emplace(*fsdp);
+                                 autograd::Backward(
+                                     fsdp->CallMethod(*model, {}, [&](TensorSpan) -> TensorList {
+                                       return {(*model)[0] * slope};
+                                     })[0]);
+                               }
+                               values.push_back(FullGradients(*fsdp, *model)[0]);
+                             }
+                             return values;
+                           }),
+                  (Values{1 + 0x1p-9, 1 + 0x1p-9, 1 + 0x1p-9}));
+      }
     }
   }
 }
@@ -429,24 +528,25 @@ TEST(GradientsTest, WhatNoSyncAddedUpCanBeDropped) {
 
 TEST(GradientsTest, DividesByWhatIsAskedFor) {
   for (const ShardingStrategy strategy :
-       {ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp, ShardingStrategy::kNoShard}) {
-    for (const int ranks : {1, 3}) {
+       {ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp, ShardingStrategy::kNoShard,
+        ShardingStrategy::kHybridShard, ShardingStrategy::kHybridShardGradOp}) {
+    for (const int ranks : {1, 3, 4}) {
       for (const double divisor : {1.0, 3.0, 8.0}) {
         const Values values = ValuesOf(ranks, [&](int rank, Group world) {
           auto model = std::make_shared<testing_util::Weights>(Values{1, 2});
-          FullyShardedDataParallel fsdp(
+          const auto fsdp = Shard(
               model, world, {.sharding_strategy = strategy, .gradient_divide_factor = divisor});
           Values result;
           for (int i = 0; i < 3; ++i) {
             model->ZeroGrad();
-            autograd::Backward(fsdp.CallMethod(*model, {}, [&](TensorSpan) -> TensorList {
+            autograd::Backward(fsdp->CallMethod(*model, {}, [&](TensorSpan) -> TensorList {
               return {(*model)[0] * (rank + 1.0) - (*model)[1]};
             })[0]);
-            result = FullGradients(fsdp, *model);
+            result = FullGradients(*fsdp, *model);
           }
           return result;
         });
-        const double sum = ranks == 1 ? 1 : 6;
+        const double sum = ranks * (ranks + 1) / 2;
         EXPECT_FLOAT_EQ(static_cast<float>(values[0]), static_cast<float>(sum / divisor));
         EXPECT_FLOAT_EQ(static_cast<float>(values[1]), static_cast<float>(-ranks / divisor));
       }

@@ -131,7 +131,9 @@ Trained Train(int rank, std::shared_ptr<comm::Communicator> world, const TrainSe
     options.autocast = amp::AutocastOptions{.dtype = DType::kFloat16};
     options.scaler = &scaler;
   }
-  options.no_sync = [&] { return std::make_shared<DistributedDataParallel::NoSync>(ddp); };
+  if (settings.no_sync) {
+    options.no_sync = [&] { return std::make_shared<DistributedDataParallel::NoSync>(ddp); };
+  }
   amp::TrainingStep training(options);
   const int64_t share = kRows / world->size() / settings.micro_batches;
   for (int64_t step = settings.first_step; step < settings.first_step + settings.steps; ++step) {

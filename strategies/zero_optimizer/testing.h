@@ -38,6 +38,7 @@ struct TrainSettings {
   int64_t bucket_bytes = 400;       // of the ZeroOptimizer: several buckets
   DistributedDataParallelOptions ddp = {};
   int64_t micro_batches = 1;
+  bool no_sync = true;  // all but the last; false: each micro-batch is averaged by itself
   bool clip = false;
   bool fp16 = false;  // autocast and a GradScaler; the second step overflows
   bool rare = false;  // the rare parameter is used in odd steps (find_unused_parameters)

@@ -61,7 +61,10 @@ TEST(ZeroOptimizerTest, GivesTheSameBitsWithEveryWayOfMakingGradients) {
   for (const int ranks : {1, 2, 3, 4}) {
     ExpectAsUnsharded(ranks, {.ddp = {.gradient_as_bucket_view = true}, .clip = true});
     // 3 ranks have 4 rows each.
-    ExpectAsUnsharded(ranks, {.micro_batches = ranks == 4 ? 3 : 2, .clip = true});
+    for (const bool no_sync : {true, false}) {
+      ExpectAsUnsharded(ranks,
+                        {.micro_batches = ranks == 4 ? 3 : 2, .no_sync = no_sync, .clip = true});
+    }
     ExpectAsUnsharded(ranks, {.ddp = {.gradient_as_bucket_view = true}, .fp16 = true, .steps = 5});
     ExpectAsUnsharded(ranks, {.ddp = {.find_unused_parameters = true}, .rare = true});
     ExpectAsUnsharded(ranks, {.bucket_bytes = 1 << 20, .ddp = {.staleness = 1}});
