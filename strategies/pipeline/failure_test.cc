@@ -12,11 +12,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/hooks.h"
@@ -26,10 +28,12 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
+#include "lockstep/strategies/pipeline/pipeline_checks.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/testing.h"
 #include "lockstep/tensor/device.h"
+#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 
@@ -213,6 +217,21 @@ TEST(PipelineFailure, AFailedStepLeavesTiedGradientsOfEarlierRounds) {
   EXPECT_EQ(autograd::Grad(b->weight).ToVector<float>(), before);
 }
 
+// Steps until the pipeline no longer refuses because of a thread that has not come back.
+void AwaitReturn(Pipeline& pipeline) {
+  const Stopwatch watch;
+  while (watch.ElapsedSeconds() < 60) {
+    try {
+      pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+      return;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), absl::StatusCode::kFailedPrecondition) << error.message();
+      std::this_thread::yield();
+    }
+  }
+  FAIL() << "the thread has not come back";
+}
+
 TEST(PipelineFailure, AStallEndsAtTheDeadline) {
   Gate gate;
   std::vector<Stage> stages = Stages();
@@ -224,13 +243,98 @@ TEST(PipelineFailure, AStallEndsAtTheDeadline) {
   const Error error = StepError(pipeline);
   EXPECT_LT(watch.ElapsedSeconds(), 10);
   EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
-  ExpectParts(error.message(), {"within 300ms", "rank 1 at 1F1"});
+  ExpectParts(error.message(),
+              {"rank 1, stage 1, micro-batch 1, action 1F1: did not come back", "within 300ms",
+               "rank 0 waits at 0B0", "rank 1 is at 1F1", "rank 2 waits at 2F1"});
   // The stage is still running: nothing else may use it.
   const Error again = StepError(pipeline);
   EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
   ExpectParts(again.message(), {"rank 1 is at 1F1"});
   gate.Open();
+  AwaitReturn(pipeline);
   ExpectUsable(pipeline);
+}
+
+// Where nobody waits for what the stage makes: only who waits for the end of the run can tell.
+TEST(PipelineFailure, AStallForWhichNobodyWaitsEndsAtTheDeadline) {
+  const auto expect = [](std::vector<Stage> stages, const Schedule& schedule, Gate& gate,
+                         const std::string& place) {
+    SCOPED_TRACE(place);
+    Pipeline pipeline(std::move(stages),
+                      {.schedule = schedule, .loss = MseOf, .timeout = absl::Milliseconds(300)});
+    const Error error = StepError(pipeline);
+    EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
+    ExpectParts(error.message(), {place + ": did not come back within 300ms"});
+    EXPECT_EQ(StepError(pipeline).code(), absl::StatusCode::kFailedPrecondition);
+    gate.Open();
+    AwaitReturn(pipeline);
+  };
+  {
+    Gate gate;
+    std::vector<Stage> stages = CutEvenly(*MakeMlp(8), 1);
+    Precede(stages[0], [&](int n) {
+      if (n == 2) gate.Pass();
+    });
+    expect(std::move(stages), GPipe(1, 4), gate,
+           "pipeline: rank 0, stage 0, micro-batch 2, action 0F2");
+  }
+  {
+    // Stage 0's last backward: all that the others do is done.
+    Gate gate;
+    std::vector<Stage> stages = Stages();
+    auto count = std::make_shared<std::atomic<int>>(0);
+    const NamedTensors parameters = stages[0].parts[0].second->NamedParameters();
+    autograd::RegisterPostAccumulateGradHook(parameters[0].second, [&gate, count](const Tensor&) {
+      if (count->fetch_add(1) == 3) gate.Pass();
+    });
+    expect(std::move(stages), OneForwardOneBackward(kStages, 4), gate,
+           "pipeline: rank 0, stage 0, micro-batch 3, action 0B3");
+  }
+}
+
+TEST(PipelineFailure, AStallOutlivesThePipeline) {
+  Gate gate, is_gone;
+  std::atomic<int> forwards = 0;
+  std::atomic<bool> computed = false;
+  {
+    std::vector<Stage> stages = Stages();
+    // The last of what the thread holds on to.
+    const std::shared_ptr<int> witness(new int(0), [&](const int* value) {
+      delete value;
+      is_gone.Open();
+    });
+    stages[0].forward = [inner = stages[0].forward, &gate, &forwards, &computed,
+                         witness](TensorSpan in) -> TensorList {
+      if (forwards.fetch_add(1) == 1) {
+        gate.Pass();
+        TensorList outputs = inner(in);
+        computed = true;
+        return outputs;
+      }
+      return inner(in);
+    };
+    Pipeline pipeline(std::move(stages), Options(absl::Milliseconds(300)));
+    EXPECT_EQ(StepError(pipeline).code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  gate.Open();
+  is_gone.Pass();
+  EXPECT_TRUE(computed) << "with parameters and inputs that were still there";
+  EXPECT_EQ(forwards, 2) << "a run that has failed goes on with nothing";
+}
+
+TEST(PipelineFailure, AStepMayTakeLongerThanTheTimeout) {
+  std::vector<Stage> stages = CutEvenly(*MakeMlp(8), 1);
+  Precede(stages[0], [](int) { absl::SleepFor(absl::Milliseconds(100)); });
+  Pipeline pipeline(std::move(stages),
+                    {.schedule = GPipe(1, 12), .loss = MseOf, .timeout = absl::Seconds(1)});
+  const Stopwatch watch;
+  pipeline.Step({Inputs(0, 12)}, {Targets(0, 12)});
+  EXPECT_GT(watch.ElapsedSeconds(), 1) << "else this shows nothing";
+}
+
+TEST(PipelineFailure, ThereIsATimeoutByDefault) {
+  EXPECT_EQ(TimeoutInOneProcess(Options()), absl::Minutes(10));
+  EXPECT_EQ(TimeoutInOneProcess(Options(absl::Seconds(3))), absl::Seconds(3));
 }
 
 // ---- Ranks of a communicator ----

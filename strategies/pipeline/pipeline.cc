@@ -136,7 +136,9 @@ void Pipeline::Impl::Build(std::map<int, Stage> stages) {
   plan = std::make_shared<ExecutionPlan>(MakeExecutionPlan(schedule, options.wiring));
   trees = MakeTrees(stages, whole);
   for (auto& [number, stage] : stages) {
-    plan->stages[static_cast<size_t>(number)].forward = std::move(stage.forward);
+    PlannedStage& planned = plan->stages[static_cast<size_t>(number)];
+    planned.forward = std::move(stage.forward);
+    for (const auto& [path, module] : stage.parts) planned.modules.push_back(module);
   }
   tied.emplace(FindTied(options, stages, trees), plan->channel_count());
 }
@@ -157,7 +159,7 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options)
   impl_->tied->MakeEqual(nullptr);
   impl_->threads =
       std::make_unique<ThreadedRanks>(impl_->plan, impl_->devices, impl_->options.threads_per_rank,
-                                      impl_->options.timeout.value_or(absl::InfiniteDuration()));
+                                      TimeoutInOneProcess(impl_->options));
 }
 
 Pipeline::Pipeline(std::map<int, Stage> stages, std::shared_ptr<comm::Communicator> group,
@@ -289,7 +291,8 @@ StepResult Pipeline::Impl::Run(TensorSpan inputs, TensorSpan targets, bool train
   try {
     result = one_process() ? RunThreads(std::move(request)) : RunRank(request);
   } catch (...) {
-    tied->Restore();
+    // A thread that is still in its stage may write gradients at this moment.
+    if (threads == nullptr || !threads->HasLeftBehind()) tied->Restore();
     throw;
   }
   ThreadGenerators().dropout = after.dropout;

@@ -43,6 +43,11 @@
 // all ranks stop, and the next Step() is as any other. Over a communicator the rank that failed
 // aborts the group, and the others throw what that says, with the action that they were at; the
 // group is of no use then. Gradients may hold a part of the failed step: drop them.
+//
+// A stage that does not come back is named at PipelineOptions::timeout, with its action. A thread
+// cannot be ended from outside: it keeps its stage and the run's tensors alive, also beyond the
+// pipeline, may write gradients of its stage yet, and does nothing after that action. Until it has
+// come back, Step() and Evaluate() throw FailedPrecondition naming it; then they go on.
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_H_
 
@@ -117,7 +122,9 @@ struct PipelineOptions {
   int threads_per_rank = 0;
   // StepResult::outputs of Step, too.
   bool keep_outputs = false;
-  // The longest wait for what another rank sends. Absent: the group's; in one process, none.
+  // Over a communicator the longest wait for what another rank sends; absent: the group's. In one
+  // process the longest time in which no rank begins an action; absent: as long as a process group
+  // waits by default. Longer than the longest action of a stage.
   std::optional<absl::Duration> timeout = std::nullopt;
 };
 

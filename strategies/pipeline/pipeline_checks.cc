@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 
 namespace lockstep::pipeline {
@@ -158,6 +159,10 @@ void CheckOptions(const PipelineOptions& options, bool one_process) {
   if (options.timeout.has_value() && *options.timeout <= absl::ZeroDuration()) {
     Refuse("the timeout is ", absl::FormatDuration(*options.timeout), "; it is positive");
   }
+}
+
+absl::Duration TimeoutInOneProcess(const PipelineOptions& options) {
+  return options.timeout.value_or(comm::ProcessGroupOptions().timeout);
 }
 
 }  // namespace lockstep::pipeline

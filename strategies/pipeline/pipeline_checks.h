@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/stage.h"
@@ -35,6 +36,8 @@ std::vector<std::vector<TiedCopy>> FindTied(const PipelineOptions& options,
                                             const std::map<int, std::unique_ptr<StageTree>>& trees);
 // Devices, threads, timeout and loss.
 void CheckOptions(const PipelineOptions& options, bool one_process);
+// The given one, or that of a process group to which none is given.
+absl::Duration TimeoutInOneProcess(const PipelineOptions& options);
 
 }  // namespace lockstep::pipeline
 
