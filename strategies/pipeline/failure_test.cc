@@ -5,6 +5,7 @@
 // action, and nothing hangs.
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,9 +34,11 @@
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/testing.h"
 #include "lockstep/tensor/device.h"
+#include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -477,6 +480,57 @@ TEST(PipelineFailure, WrongOptionsAreRefusedWithTheNumbers) {
   PipelineOptions many = Options();
   many.schedule = GPipe(9, 2);
   ExpectParts(error_of(std::vector<Stage>(9, Stages()[0]), many), {"9 ranks", "8 devices"});
+}
+
+// Takes the limits of devices away again.
+class Limits {
+ public:
+  explicit Limits(const std::vector<int64_t>& bytes) : count_(static_cast<int>(bytes.size())) {
+    for (int i = 0; i < count_; ++i) SetCapacityLimit(Cpu(i), bytes[static_cast<size_t>(i)]);
+  }
+  ~Limits() {
+    for (int i = 0; i < count_; ++i) SetCapacityLimit(Cpu(i), std::nullopt);
+  }
+  Limits(const Limits&) = delete;
+  Limits& operator=(const Limits&) = delete;
+
+ private:
+  const int count_;
+};
+
+TEST(PipelineFailure, AScheduleThatDoesNotFitIntoTheDevicesIsRefused) {
+  constexpr int64_t kMiB = 1 << 20;
+  PipelineOptions options = Options();  // 3, 2 and 1 micro-batches in flight
+  options.stage_costs.assign(kStages, {.activation_bytes = kMiB, .static_bytes = kMiB});
+  const Limits limits({4 * kMiB, 3 * kMiB, 2 * kMiB});
+  Pipeline(Stages(), options).Step({Inputs(0, 9)}, {Targets(0, 9)});
+  options.schedule = GPipe(kStages, 4);
+  const auto message = [&] {
+    const Error error = ErrorOf([&] { Pipeline pipeline(Stages(), options); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    return error.message();
+  };
+  ExpectParts(message(), {"rank 0 has 4194304 bytes and keeps 5242880 bytes at 0F3", "more stages",
+                          "checkpoint"});
+  options.devices = {Cpu(3), Cpu(4), Cpu(1)};
+  ExpectParts(message(), {"rank 2 has 3145728 bytes and keeps 5242880 bytes at 2F3"});
+  options.devices = {Cpu(3), Cpu(4), Cpu(5)};  // without a limit
+  Pipeline(Stages(), options).Step({Inputs(0, 9)}, {Targets(0, 9)});
+  options.devices = {};
+  options.stage_costs = {};  // unknown
+  Pipeline(Stages(), options).Step({Inputs(0, 9)}, {Targets(0, 9)});
+
+  // Rank 1 alone has a small device, and all are told.
+  const auto outcomes = RunRanks(kStages, [&](int rank, auto world) {
+    PipelineOptions own = options;
+    own.stage_costs.assign(kStages, {.activation_bytes = kMiB});
+    const DeviceScope device(Cpu(rank == 1 ? 2 : 3));
+    Pipeline pipeline(StagesOf(own.schedule, rank, Stages()), world, own);
+  });
+  for (const RankOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, absl::StatusCode::kInvalidArgument);
+    ExpectParts(outcome.message, {"rank 1 has 2097152 bytes and keeps 4194304 bytes at 1F3"});
+  }
 }
 
 TEST(PipelineFailure, RanksWithTheWrongStagesAreRefused) {

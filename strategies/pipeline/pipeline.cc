@@ -152,6 +152,7 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options)
   impl_->devices = impl_->options.devices.empty()
                        ? strategies::CpuDevices(impl_->schedule.rank_count())
                        : impl_->options.devices;
+  CheckDevicesHold(impl_->options, impl_->devices, /*first_rank=*/0, /*group=*/nullptr);
   for (const auto& [stage, tree] : impl_->trees) {
     const int rank = impl_->plan->rank_of_stage[static_cast<size_t>(stage)];
     tree->To(impl_->devices[static_cast<size_t>(rank)]);
@@ -178,6 +179,7 @@ Pipeline::Pipeline(std::map<int, Stage> stages, std::shared_ptr<comm::Communicat
   std::vector<int> ranks;
   for (int r = 0; r < group->size(); ++r) ranks.push_back(r);
   impl_->groups = {group, comm::Subgroup(*group, ranks)};
+  CheckDevicesHold(impl_->options, {CurrentDevice()}, impl_->rank, group.get());
   if (impl_->tied->empty()) return;
   const std::unique_ptr<CommunicatorTransport> transport = impl_->MakeTransport();
   try {

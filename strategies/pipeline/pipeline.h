@@ -64,6 +64,7 @@
 #include "lockstep/nn/optim/clip.h"
 #include "lockstep/strategies/pipeline/execution_plan.h"
 #include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/simulate.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/timeline.h"
 #include "lockstep/strategies/pipeline/wiring.h"
@@ -117,6 +118,10 @@ struct PipelineOptions {
   // Of each rank, all different. Empty: cpu:0, cpu:1, ... in one process; over a communicator, the
   // current device, which is the only choice there.
   std::vector<Device> devices = {};
+  // What each stage of the model and micro-batch keeps (simulate.h), measured or reckoned. With it
+  // a schedule for which a device with a capacity limit (SetCapacityLimit) is too small is refused
+  // at construction, on all ranks, and not in the middle of a step. Empty: unknown.
+  std::vector<StageCosts> stage_costs = {};
   // Intra-op threads of each rank in one process; 0: the caller's, divided. Over a communicator 0:
   // the rank's own.
   int threads_per_rank = 0;
@@ -143,7 +148,8 @@ class Pipeline {
   // All ranks in this process. The stages' modules are moved to their devices; one device is one
   // rank. Throws InvalidArgument, with the numbers, for options out of range, a schedule that is
   // not valid (Validate) or of another number of stages, a stage without `forward`, paths that meet
-  // (stage.h), a parameter in two stages, and tied parameters that do not exist or are not alike.
+  // (stage.h), a parameter in two stages, tied parameters that do not exist or are not alike, and
+  // devices that are too small for `stage_costs` (CheckMemory).
   Pipeline(std::vector<Stage> stages, PipelineOptions options);
 
   // This rank of `group`, which has a rank for each of the schedule's; `stages` are those of this
