@@ -87,7 +87,7 @@ TEST(PipelineExample, CommandsPrintAndDrawWhatThePageHas) {
     }
   }
   EXPECT_EQ(drawn, 4);
-  EXPECT_EQ(printed, 5);
+  EXPECT_EQ(printed, 6);
 }
 
 TEST(PipelineExample, CostsOfItsOwn) {
@@ -102,6 +102,18 @@ TEST(PipelineExample, CostsOfItsOwn) {
   std::cout << timeline.bubble << " idle, rank 0 keeps " << timeline.peak_bytes[0] << " bytes\n";
   EXPECT_EQ(timeline.peak_bytes[0], 4 * (64 << 20));
   EXPECT_EQ(timeline.peak_in_flight[0], 4);
+}
+
+TEST(PipelineExample, WhatDoesNotFitIsRefused) {
+  const auto check = [] {
+    std::vector<pipeline::StageCosts> stages(4, {.activation_bytes = 300 << 20});
+    stages[0].static_bytes = 1200 << 20;  // parameters, gradients, optimizer state
+    const double gpu = 3000.0 * (1 << 20);
+    pipeline::CheckMemory(pipeline::OneForwardOneBackward(4, 8), stages, {gpu, gpu, gpu, gpu});
+    pipeline::CheckMemory(pipeline::GPipe(4, 8), stages, {gpu, gpu, gpu, gpu});  // throws
+  };
+  const std::string message = MessageOf(check);
+  EXPECT_TRUE(absl::StrContains(ReadFile(kPage), absl::StrCat("\n", message, "\n"))) << message;
 }
 
 pipeline::Schedule EagerOneForwardOneBackward(int stages, int micro_batches) {

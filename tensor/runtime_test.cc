@@ -17,6 +17,7 @@
 #include "lockstep/base/ref_counted.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/tensor/caching_allocator.h"
+#include "lockstep/tensor/capacity_limit.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/random.h"
@@ -70,7 +71,9 @@ TEST(MemoryTest, CategoriesAddUpAndPeaksAreTheirOwn) {
 TEST(MemoryTest, CapacityLimitNamesHoldersAndLeavesTheProgramUsable) {
   const Device device = Cpu(4);
   CategoryScope scope(MemoryCategory::kActivation);
+  EXPECT_EQ(CapacityLimit(device), std::nullopt);
   SetCapacityLimit(device, 1000);
+  EXPECT_EQ(CapacityLimit(device), 1000);
   RefPtr<Storage> a = Storage::Allocate(device, 900);
   const Error error = ErrorOf([&] { Storage::Allocate(device, 101); });
   EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
@@ -79,6 +82,7 @@ TEST(MemoryTest, CapacityLimitNamesHoldersAndLeavesTheProgramUsable) {
   EXPECT_EQ(GetMemoryStats(device).current_bytes, 900);
   EXPECT_NO_THROW(Storage::Allocate(device, 100));
   SetCapacityLimit(device, std::nullopt);
+  EXPECT_EQ(CapacityLimit(device), std::nullopt);
   EXPECT_NO_THROW(Storage::Allocate(device, 5000));
   EXPECT_EQ(ErrorOf([&] { SetCapacityLimit(device, -1); }).code(),
             absl::StatusCode::kInvalidArgument);

@@ -39,12 +39,24 @@ void WriteFile(const std::string& path, const std::string& text) {
   }
 }
 
-// "27.3 % (4)": the bubble, and the most activations that a rank keeps.
+std::vector<double> MostBytes(const Options& options, const pipeline::Schedule& schedule,
+                              const pipeline::Timeline& timeline) {
+  return pipeline::PeakBytes(timeline, MakeStageBytes(options, schedule));
+}
+
+// "27.3 % (4)": the bubble, and the most activations that a rank keeps. ", too large" where that is
+// more than the limit.
 std::string TableCell(const Options& options, const std::string& name, int micro_batches) {
   const pipeline::Schedule schedule = MakeSchedule(options, name, micro_batches);
   const pipeline::Timeline timeline = pipeline::Simulate(schedule, MakeCosts(options, schedule));
   const double most = *std::max_element(timeline.peak_bytes.begin(), timeline.peak_bytes.end());
-  return absl::StrFormat("%.1f %% (%g)", 100 * timeline.bubble, most);
+  bool fits = true;
+  if (options.memory_limit_bytes.has_value()) {
+    for (const double bytes : MostBytes(options, schedule, timeline)) {
+      fits = fits && bytes <= *options.memory_limit_bytes;
+    }
+  }
+  return absl::StrFormat("%.1f %% (%g)%s", 100 * timeline.bubble, most, fits ? "" : ", too large");
 }
 
 void PrintTable(const Options& options) {
@@ -77,11 +89,19 @@ void PrintOne(const Options& options) {
     std::printf("%s", pipeline::ToText(shown).c_str());
     return;
   }
+  if (options.memory_limit_bytes.has_value()) {
+    pipeline::CheckMemory(schedule, MakeStageBytes(options, schedule),
+                          std::vector<double>(schedule.ranks.size(), *options.memory_limit_bytes));
+  }
   const pipeline::Timeline timeline = pipeline::Simulate(schedule, MakeCosts(options, schedule));
   if (!options.svg.empty()) WriteFile(options.svg, pipeline::DrawSvg(timeline));
   std::printf("%smost micro-batches in flight, by stage: %s\n",
               pipeline::DrawText(timeline, options.width).c_str(),
               absl::StrJoin(timeline.peak_in_flight, " ").c_str());
+  if (!KnowsBytes(options)) return;
+  std::vector<double> megabytes = MostBytes(options, schedule, timeline);
+  for (double& bytes : megabytes) bytes /= 1 << 20;
+  std::printf("most MiB, by rank: %s\n", absl::StrJoin(megabytes, " ").c_str());
 }
 
 int Run(const std::vector<std::string>& arguments) {

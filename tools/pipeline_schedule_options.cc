@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kMaxStages = 256;
 constexpr int kMaxMicroBatches = 4096;
+constexpr double kMiB = 1 << 20;
 
 [[noreturn]] void Refuse(absl::string_view flag, absl::string_view value,
                          absl::string_view allowed) {
@@ -89,6 +90,12 @@ void Set(absl::string_view flag, absl::string_view value, Options* options) {
     if (options->link.bytes_per_second == 0) Refuse(flag, value, "more than 0 GB/s");
   } else if (flag == "transfer_bytes") {
     options->transfer_bytes = Number(flag, value);
+  } else if (flag == "activation_mb") {
+    options->activation_bytes = Number(flag, value) * kMiB;
+  } else if (flag == "static_mb") {
+    options->static_bytes = Number(flag, value) * kMiB;
+  } else if (flag == "memory_limit_mb") {
+    options->memory_limit_bytes = Number(flag, value) * kMiB;
   } else if (flag == "print") {
     options->print = ParsePrint(value);
   } else if (flag == "width") {
@@ -114,9 +121,19 @@ void CheckTogether(const Options& options, const std::set<std::string>& given) {
     refuse_with("several schedules or numbers of micro-batches", {"svg", "print", "width"});
   }
   if (options.print != Print::kTimeline) {
-    refuse_with("--print=schedule or transfers, which are not simulated",
-                {"forward", "backward_input", "backward_weight", "latency_us", "bandwidth_gbps",
-                 "transfer_bytes", "svg", "width"});
+    refuse_with(
+        "--print=schedule or transfers, which are not simulated",
+        {"forward", "backward_input", "backward_weight", "latency_us", "bandwidth_gbps",
+         "transfer_bytes", "activation_mb", "static_mb", "memory_limit_mb", "svg", "width"});
+  }
+  if (options.memory_limit_bytes.has_value() && !KnowsBytes(options)) {
+    throw InvalidArgumentError(
+        "--memory_limit_mb needs --activation_mb or --static_mb: what is it to hold? (see --help)");
+  }
+  if (options.IsTable() && KnowsBytes(options) && !options.memory_limit_bytes.has_value()) {
+    throw InvalidArgumentError(
+        "a table says something of --activation_mb and --static_mb only with --memory_limit_mb "
+        "(see --help)");
   }
   if (given.count("transfer_bytes") != given.count("bandwidth_gbps")) {
     throw InvalidArgumentError(
@@ -172,6 +189,11 @@ std::string HelpText() {
          "and GB/s of each link; both or neither.\n"
          "  --serial_links\n      One transfer at a time from one rank to another; else each has "
          "the whole bandwidth.\n"
+         "  --activation_mb=... --static_mb=...\n      MiB that a stage keeps of each micro-batch, "
+         "and always: the most of each rank is printed.\n"
+         "  --memory_limit_mb=...\n      MiB of each rank: a schedule that does not fit is "
+         "refused, "
+         "and marked in a table.\n"
          "  --print=timeline\n      Or schedule, or transfers: the text, without and with "
          "transfers.\n"
          "  --width=100\n      Characters of the drawing.\n"
@@ -212,6 +234,18 @@ pipeline::Costs MakeCosts(const Options& options, const pipeline::Schedule& sche
     costs.edge_bytes[{edge.from, edge.to}] = options.transfer_bytes;
   }
   return costs;
+}
+
+bool KnowsBytes(const Options& options) {
+  return options.activation_bytes.has_value() || options.static_bytes.has_value();
+}
+
+std::vector<pipeline::StageCosts> MakeStageBytes(const Options& options,
+                                                 const pipeline::Schedule& schedule) {
+  return std::vector<pipeline::StageCosts>(
+      static_cast<size_t>(schedule.stage_count()),
+      {.activation_bytes = options.activation_bytes.value_or(0),
+       .static_bytes = options.static_bytes.value_or(0)});
 }
 
 }  // namespace lockstep::pipeline_schedule

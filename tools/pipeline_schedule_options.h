@@ -6,6 +6,7 @@
 #define LOCKSTEP_TOOLS_PIPELINE_SCHEDULE_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct Options {
       .forward = 1e-3, .backward_input = 1e-3, .backward_weight = 1e-3};
   pipeline::Link link;
   double transfer_bytes = 0;
+  // Bytes that each stage keeps of each micro-batch and always; absent: nobody asks.
+  std::optional<double> activation_bytes, static_bytes;
+  std::optional<double> memory_limit_bytes;  // of each rank
   Print print = Print::kTimeline;
   int width = 100;
   std::string svg;  // "": none
@@ -48,6 +52,11 @@ pipeline::Schedule MakeSchedule(const Options& options, const std::string& name,
 // Each stage keeps its share, of its rank's stages, of one byte for each micro-batch: peak_bytes
 // are then micro-batches' activations.
 pipeline::Costs MakeCosts(const Options& options, const pipeline::Schedule& schedule);
+
+// What the flags say that stages keep, in bytes.
+bool KnowsBytes(const Options& options);
+std::vector<pipeline::StageCosts> MakeStageBytes(const Options& options,
+                                                 const pipeline::Schedule& schedule);
 
 }  // namespace lockstep::pipeline_schedule
 

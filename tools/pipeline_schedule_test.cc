@@ -61,6 +61,27 @@ TEST(PipelineScheduleTest, LinksTakeTime) {
   EXPECT_TRUE(StrContains(Output(free + "--serial_links"), "makespan 0.009 s"));
 }
 
+TEST(PipelineScheduleTest, CountsMemory) {
+  const std::string flags = "--stages=2 --micro_batches=3 --activation_mb=10 --static_mb=1.5 ";
+  EXPECT_TRUE(StrContains(Output(flags), "by stage: 2 1\nmost MiB, by rank: 21.5 11.5\n"));
+  EXPECT_TRUE(StrContains(Output(flags + "--memory_limit_mb=21.5"), "most MiB, by rank: 21.5"));
+  EXPECT_EQ(Output(flags + "--memory_limit_mb=22 --schedule=gpipe,1f1b --micro_batches=1,3"),
+            "0 | schedule | m = 1 | m = 3 |\n"
+            "|---|---|---|\n"
+            "| gpipe | 50.0 % (1) | 25.0 % (3), too large |\n"
+            "| 1f1b | 50.0 % (1) | 25.0 % (2) |\n");
+  EXPECT_EQ(
+      Output(flags + "--memory_limit_mb=30 --schedule=gpipe"),
+      "1 pipeline_schedule: CheckMemory: schedule \"gpipe\": rank 0 has 31457280 bytes and "
+      "keeps 33030144 bytes at 0F2: 1572864 always, and activations of micro-batches, 3 at "
+      "stage 0. Give it less of the model (more stages), checkpoint activations, or take a "
+      "schedule that keeps fewer micro-batches (1f1b: at most as many as there are stages)\n");
+  EXPECT_TRUE(StrContains(Output("--memory_limit_mb=30"), "needs --activation_mb or --static_mb"));
+  EXPECT_TRUE(
+      StrContains(Output("--schedule=gpipe,1f1b --static_mb=1"), "only with --memory_limit_mb"));
+  EXPECT_TRUE(StrContains(Output("--print=schedule --static_mb=1"), "--static_mb does not go"));
+}
+
 TEST(PipelineScheduleTest, WritesThePictureAndReadsSchedules) {
   const std::string svg = NewFolder() + "/picture.svg";
   EXPECT_TRUE(

@@ -6,9 +6,11 @@
 #define LOCKSTEP_STRATEGIES_PIPELINE_EXECUTION_PLAN_H_
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <vector>
 
+#include "lockstep/nn/module.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/wiring.h"
@@ -26,6 +28,8 @@ inline int BackwardChannel(int edge) { return 2 * edge + 1; }
 struct PlannedStage {
   int stage = 0;
   StageFunction forward = nullptr;  // null: another process runs it
+  // What `forward` computes with: a thread that does not come back from it outlives the pipeline.
+  std::vector<std::shared_ptr<nn::Module>> modules;
   bool is_last = false;
   // Inputs of the batch, by number; in a chain stage 0 takes all that there are.
   bool takes_all_of_batch = false;

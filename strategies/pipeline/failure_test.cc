@@ -5,6 +5,7 @@
 // action, and nothing hangs.
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,11 +13,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/hooks.h"
@@ -26,12 +29,16 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
+#include "lockstep/strategies/pipeline/pipeline_checks.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/testing.h"
 #include "lockstep/tensor/device.h"
+#include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
+#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -213,6 +220,21 @@ TEST(PipelineFailure, AFailedStepLeavesTiedGradientsOfEarlierRounds) {
   EXPECT_EQ(autograd::Grad(b->weight).ToVector<float>(), before);
 }
 
+// Steps until the pipeline no longer refuses because of a thread that has not come back.
+void AwaitReturn(Pipeline& pipeline) {
+  const Stopwatch watch;
+  while (watch.ElapsedSeconds() < 60) {
+    try {
+      pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+      return;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), absl::StatusCode::kFailedPrecondition) << error.message();
+      std::this_thread::yield();
+    }
+  }
+  FAIL() << "the thread has not come back";
+}
+
 TEST(PipelineFailure, AStallEndsAtTheDeadline) {
   Gate gate;
   std::vector<Stage> stages = Stages();
@@ -224,13 +246,98 @@ TEST(PipelineFailure, AStallEndsAtTheDeadline) {
   const Error error = StepError(pipeline);
   EXPECT_LT(watch.ElapsedSeconds(), 10);
   EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
-  ExpectParts(error.message(), {"within 300ms", "rank 1 at 1F1"});
+  ExpectParts(error.message(),
+              {"rank 1, stage 1, micro-batch 1, action 1F1: did not come back", "within 300ms",
+               "rank 0 waits at 0B0", "rank 1 is at 1F1", "rank 2 waits at 2F1"});
   // The stage is still running: nothing else may use it.
   const Error again = StepError(pipeline);
   EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
   ExpectParts(again.message(), {"rank 1 is at 1F1"});
   gate.Open();
+  AwaitReturn(pipeline);
   ExpectUsable(pipeline);
+}
+
+// Where nobody waits for what the stage makes: only who waits for the end of the run can tell.
+TEST(PipelineFailure, AStallForWhichNobodyWaitsEndsAtTheDeadline) {
+  const auto expect = [](std::vector<Stage> stages, const Schedule& schedule, Gate& gate,
+                         const std::string& place) {
+    SCOPED_TRACE(place);
+    Pipeline pipeline(std::move(stages),
+                      {.schedule = schedule, .loss = MseOf, .timeout = absl::Milliseconds(300)});
+    const Error error = StepError(pipeline);
+    EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
+    ExpectParts(error.message(), {place + ": did not come back within 300ms"});
+    EXPECT_EQ(StepError(pipeline).code(), absl::StatusCode::kFailedPrecondition);
+    gate.Open();
+    AwaitReturn(pipeline);
+  };
+  {
+    Gate gate;
+    std::vector<Stage> stages = CutEvenly(*MakeMlp(8), 1);
+    Precede(stages[0], [&](int n) {
+      if (n == 2) gate.Pass();
+    });
+    expect(std::move(stages), GPipe(1, 4), gate,
+           "pipeline: rank 0, stage 0, micro-batch 2, action 0F2");
+  }
+  {
+    // Stage 0's last backward: all that the others do is done.
+    Gate gate;
+    std::vector<Stage> stages = Stages();
+    auto count = std::make_shared<std::atomic<int>>(0);
+    const NamedTensors parameters = stages[0].parts[0].second->NamedParameters();
+    autograd::RegisterPostAccumulateGradHook(parameters[0].second, [&gate, count](const Tensor&) {
+      if (count->fetch_add(1) == 3) gate.Pass();
+    });
+    expect(std::move(stages), OneForwardOneBackward(kStages, 4), gate,
+           "pipeline: rank 0, stage 0, micro-batch 3, action 0B3");
+  }
+}
+
+TEST(PipelineFailure, AStallOutlivesThePipeline) {
+  Gate gate, is_gone;
+  std::atomic<int> forwards = 0;
+  std::atomic<bool> computed = false;
+  {
+    std::vector<Stage> stages = Stages();
+    // The last of what the thread holds on to.
+    const std::shared_ptr<int> witness(new int(0), [&](const int* value) {
+      delete value;
+      is_gone.Open();
+    });
+    stages[0].forward = [inner = stages[0].forward, &gate, &forwards, &computed,
+                         witness](TensorSpan in) -> TensorList {
+      if (forwards.fetch_add(1) == 1) {
+        gate.Pass();
+        TensorList outputs = inner(in);
+        computed = true;
+        return outputs;
+      }
+      return inner(in);
+    };
+    Pipeline pipeline(std::move(stages), Options(absl::Milliseconds(300)));
+    EXPECT_EQ(StepError(pipeline).code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  gate.Open();
+  is_gone.Pass();
+  EXPECT_TRUE(computed) << "with parameters and inputs that were still there";
+  EXPECT_EQ(forwards, 2) << "a run that has failed goes on with nothing";
+}
+
+TEST(PipelineFailure, AStepMayTakeLongerThanTheTimeout) {
+  std::vector<Stage> stages = CutEvenly(*MakeMlp(8), 1);
+  Precede(stages[0], [](int) { absl::SleepFor(absl::Milliseconds(100)); });
+  Pipeline pipeline(std::move(stages),
+                    {.schedule = GPipe(1, 12), .loss = MseOf, .timeout = absl::Seconds(1)});
+  const Stopwatch watch;
+  pipeline.Step({Inputs(0, 12)}, {Targets(0, 12)});
+  EXPECT_GT(watch.ElapsedSeconds(), 1) << "else this shows nothing";
+}
+
+TEST(PipelineFailure, ThereIsATimeoutByDefault) {
+  EXPECT_EQ(TimeoutInOneProcess(Options()), absl::Minutes(10));
+  EXPECT_EQ(TimeoutInOneProcess(Options(absl::Seconds(3))), absl::Seconds(3));
 }
 
 // ---- Ranks of a communicator ----
@@ -373,6 +480,57 @@ TEST(PipelineFailure, WrongOptionsAreRefusedWithTheNumbers) {
   PipelineOptions many = Options();
   many.schedule = GPipe(9, 2);
   ExpectParts(error_of(std::vector<Stage>(9, Stages()[0]), many), {"9 ranks", "8 devices"});
+}
+
+// Takes the limits of devices away again.
+class Limits {
+ public:
+  explicit Limits(const std::vector<int64_t>& bytes) : count_(static_cast<int>(bytes.size())) {
+    for (int i = 0; i < count_; ++i) SetCapacityLimit(Cpu(i), bytes[static_cast<size_t>(i)]);
+  }
+  ~Limits() {
+    for (int i = 0; i < count_; ++i) SetCapacityLimit(Cpu(i), std::nullopt);
+  }
+  Limits(const Limits&) = delete;
+  Limits& operator=(const Limits&) = delete;
+
+ private:
+  const int count_;
+};
+
+TEST(PipelineFailure, AScheduleThatDoesNotFitIntoTheDevicesIsRefused) {
+  constexpr int64_t kMiB = 1 << 20;
+  PipelineOptions options = Options();  // 3, 2 and 1 micro-batches in flight
+  options.stage_costs.assign(kStages, {.activation_bytes = kMiB, .static_bytes = kMiB});
+  const Limits limits({4 * kMiB, 3 * kMiB, 2 * kMiB});
+  Pipeline(Stages(), options).Step({Inputs(0, 9)}, {Targets(0, 9)});
+  options.schedule = GPipe(kStages, 4);
+  const auto message = [&] {
+    const Error error = ErrorOf([&] { Pipeline pipeline(Stages(), options); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    return error.message();
+  };
+  ExpectParts(message(), {"rank 0 has 4194304 bytes and keeps 5242880 bytes at 0F3", "more stages",
+                          "checkpoint"});
+  options.devices = {Cpu(3), Cpu(4), Cpu(1)};
+  ExpectParts(message(), {"rank 2 has 3145728 bytes and keeps 5242880 bytes at 2F3"});
+  options.devices = {Cpu(3), Cpu(4), Cpu(5)};  // without a limit
+  Pipeline(Stages(), options).Step({Inputs(0, 9)}, {Targets(0, 9)});
+  options.devices = {};
+  options.stage_costs = {};  // unknown
+  Pipeline(Stages(), options).Step({Inputs(0, 9)}, {Targets(0, 9)});
+
+  // Rank 1 alone has a small device, and all are told.
+  const auto outcomes = RunRanks(kStages, [&](int rank, auto world) {
+    PipelineOptions own = options;
+    own.stage_costs.assign(kStages, {.activation_bytes = kMiB});
+    const DeviceScope device(Cpu(rank == 1 ? 2 : 3));
+    Pipeline pipeline(StagesOf(own.schedule, rank, Stages()), world, own);
+  });
+  for (const RankOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, absl::StatusCode::kInvalidArgument);
+    ExpectParts(outcome.message, {"rank 1 has 2097152 bytes and keeps 4194304 bytes at 1F3"});
+  }
 }
 
 TEST(PipelineFailure, RanksWithTheWrongStagesAreRefused) {

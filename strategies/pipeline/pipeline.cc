@@ -139,7 +139,9 @@ void Pipeline::Impl::Build(std::map<int, Stage> stages) {
   plan = std::make_shared<ExecutionPlan>(MakeExecutionPlan(schedule, options.wiring));
   trees = MakeTrees(stages, whole);
   for (auto& [number, stage] : stages) {
-    plan->stages[static_cast<size_t>(number)].forward = std::move(stage.forward);
+    PlannedStage& planned = plan->stages[static_cast<size_t>(number)];
+    planned.forward = std::move(stage.forward);
+    for (const auto& [path, module] : stage.parts) planned.modules.push_back(module);
   }
   tied.emplace(FindTied(options, stages, trees), plan->channel_count());
 }
@@ -153,6 +155,7 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options)
   impl_->devices = impl_->options.devices.empty()
                        ? strategies::CpuDevices(impl_->schedule.rank_count())
                        : impl_->options.devices;
+  CheckDevicesHold(impl_->options, impl_->devices, /*first_rank=*/0, /*group=*/nullptr);
   for (const auto& [stage, tree] : impl_->trees) {
     const int rank = impl_->plan->rank_of_stage[static_cast<size_t>(stage)];
     tree->To(impl_->devices[static_cast<size_t>(rank)]);
@@ -160,7 +163,7 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options)
   impl_->tied->MakeEqual(nullptr);
   impl_->threads =
       std::make_unique<ThreadedRanks>(impl_->plan, impl_->devices, impl_->options.threads_per_rank,
-                                      impl_->options.timeout.value_or(absl::InfiniteDuration()));
+                                      TimeoutInOneProcess(impl_->options));
 }
 
 Pipeline::Pipeline(std::map<int, Stage> stages, std::shared_ptr<comm::Communicator> group,
@@ -179,6 +182,7 @@ Pipeline::Pipeline(std::map<int, Stage> stages, std::shared_ptr<comm::Communicat
   std::vector<int> ranks;
   for (int r = 0; r < group->size(); ++r) ranks.push_back(r);
   impl_->groups = {group, comm::Subgroup(*group, ranks)};
+  CheckDevicesHold(impl_->options, {CurrentDevice()}, impl_->rank, group.get());
   if (impl_->tied->empty()) return;
   const std::unique_ptr<CommunicatorTransport> transport = impl_->MakeTransport();
   try {
@@ -299,7 +303,8 @@ StepResult Pipeline::Impl::Run(TensorSpan inputs, TensorSpan targets, bool train
   try {
     result = one_process() ? RunThreads(std::move(request)) : RunRank(request);
   } catch (...) {
-    tied->Restore();
+    // A thread that is still in its stage may write gradients at this moment.
+    if (threads == nullptr || !threads->HasLeftBehind()) tied->Restore();
     throw;
   }
   ThreadGenerators().dropout = after.dropout;

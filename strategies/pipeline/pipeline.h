@@ -43,6 +43,11 @@
 // all ranks stop, and the next Step() is as any other. Over a communicator the rank that failed
 // aborts the group, and the others throw what that says, with the action that they were at; the
 // group is of no use then. Gradients may hold a part of the failed step: drop them.
+//
+// A stage that does not come back is named at PipelineOptions::timeout, with its action. A thread
+// cannot be ended from outside: it keeps its stage and the run's tensors alive, also beyond the
+// pipeline, may write gradients of its stage yet, and does nothing after that action. Until it has
+// come back, Step() and Evaluate() throw FailedPrecondition naming it; then they go on.
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_H_
 
@@ -59,6 +64,7 @@
 #include "lockstep/nn/optim/clip.h"
 #include "lockstep/strategies/pipeline/execution_plan.h"
 #include "lockstep/strategies/pipeline/schedule.h"
+#include "lockstep/strategies/pipeline/simulate.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/timeline.h"
 #include "lockstep/strategies/pipeline/wiring.h"
@@ -118,12 +124,18 @@ struct PipelineOptions {
   // Of each rank, all different. Empty: cpu:0, cpu:1, ... in one process; over a communicator, the
   // current device, which is the only choice there.
   std::vector<Device> devices = {};
+  // What each stage of the model and micro-batch keeps (simulate.h), measured or reckoned. With it
+  // a schedule for which a device with a capacity limit (SetCapacityLimit) is too small is refused
+  // at construction, on all ranks, and not in the middle of a step. Empty: unknown.
+  std::vector<StageCosts> stage_costs = {};
   // Intra-op threads of each rank in one process; 0: the caller's, divided. Over a communicator 0:
   // the rank's own.
   int threads_per_rank = 0;
   // StepResult::outputs of Step, too.
   bool keep_outputs = false;
-  // The longest wait for what another rank sends. Absent: the group's; in one process, none.
+  // Over a communicator the longest wait for what another rank sends; absent: the group's. In one
+  // process the longest time in which no rank begins an action; absent: as long as a process group
+  // waits by default. Longer than the longest action of a stage.
   std::optional<absl::Duration> timeout = std::nullopt;
 };
 
@@ -142,7 +154,8 @@ class Pipeline {
   // All ranks in this process. The stages' modules are moved to their devices; one device is one
   // rank. Throws InvalidArgument, with the numbers, for options out of range, a schedule that is
   // not valid (Validate) or of another number of stages, a stage without `forward`, paths that meet
-  // (stage.h), a parameter in two stages, and tied parameters that do not exist or are not alike.
+  // (stage.h), a parameter in two stages, tied parameters that do not exist or are not alike, and
+  // devices that are too small for `stage_costs` (CheckMemory).
   Pipeline(std::vector<Stage> stages, PipelineOptions options);
 
   // This rank of `group`, which has a rank for each of the schedule's; `stages` are those of this

@@ -135,8 +135,7 @@ void HandOverPlain(benchmark::State& state) {
 void HandOverTransport(benchmark::State& state) {
   const Tensor tensor = Ones({16});
   for (auto unused : state) {
-    const auto post = std::make_shared<ThreadPost>(std::vector<Device>{Cpu(0), Cpu(1)}, 2, kRounds,
-                                                   absl::InfiniteDuration());
+    const auto post = std::make_shared<ThreadPost>(std::vector<Device>{Cpu(0), Cpu(1)}, 2, kRounds);
     std::thread other([&] {
       ThreadTransport transport(post, 1);
       for (int i = 0; i < kRounds; ++i) {
@@ -160,7 +159,7 @@ void HandOverTransport(benchmark::State& state) {
 
 void Move(benchmark::State& state) {
   const Tensor tensor = Ones({state.range(0) / 4});
-  ThreadPost post({Cpu(0), Cpu(1)}, 1, 1, absl::InfiniteDuration());
+  ThreadPost post({Cpu(0), Cpu(1)}, 1, 1);
   for (auto unused : state) {
     post.Put({0, 0, 1}, {{tensor}, {true}});
     benchmark::DoNotOptimize(post.Take(1, {0, 0, 0}));

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,10 +16,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
+#include "lockstep/strategies/pipeline/simulate.h"
+#include "lockstep/tensor/capacity_limit.h"
+#include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/tensor.h"
+#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::pipeline {
 namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 template <typename... Args>
 [[noreturn]] void Refuse(const Args&... pieces) {
@@ -163,6 +174,30 @@ void CheckOptions(const PipelineOptions& options, bool one_process) {
   if (options.timeout.has_value() && *options.timeout <= absl::ZeroDuration()) {
     Refuse("the timeout is ", absl::FormatDuration(*options.timeout), "; it is positive");
   }
+}
+
+void CheckDevicesHold(const PipelineOptions& options, const std::vector<Device>& own,
+                      int first_rank, comm::Communicator* group) {
+  if (options.stage_costs.empty()) return;
+  const auto ranks = static_cast<size_t>(options.schedule.rank_count());
+  std::vector<double> limits(ranks, group == nullptr ? kNoLimit : 0);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const std::optional<int64_t> limit = CapacityLimit(own[i]);
+    limits[static_cast<size_t>(first_rank) + i] =
+        limit.has_value() ? static_cast<double>(*limit) : kNoLimit;
+  }
+  if (group != nullptr) {
+    // Each number is of one rank.
+    const Tensor sum = FromVector<double>(limits, {static_cast<int64_t>(ranks)},
+                                          {.dtype = DType::kFloat64, .device = CurrentDevice()});
+    group->AllReduce(sum).Wait();
+    limits = sum.ToVector<double>();
+  }
+  CheckMemory(options.schedule, options.stage_costs, limits);
+}
+
+absl::Duration TimeoutInOneProcess(const PipelineOptions& options) {
+  return options.timeout.value_or(comm::ProcessGroupOptions().timeout);
 }
 
 }  // namespace lockstep::pipeline

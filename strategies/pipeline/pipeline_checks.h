@@ -8,11 +8,14 @@
 #include <map>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "lockstep/comm/communicator.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/stage.h"
 #include "lockstep/strategies/pipeline/stage_tree.h"
 #include "lockstep/strategies/pipeline/tied_parameters.h"
+#include "lockstep/tensor/device.h"
 
 namespace lockstep::pipeline {
 
@@ -35,6 +38,12 @@ std::vector<std::vector<TiedCopy>> FindTied(const PipelineOptions& options,
                                             const std::map<int, std::unique_ptr<StageTree>>& trees);
 // Devices, threads, timeout and loss.
 void CheckOptions(const PipelineOptions& options, bool one_process);
+// Throws as CheckMemory where `stage_costs` are given. `own` are the devices of the ranks from
+// `first_rank` on; `group`, unless null, tells the others' limits.
+void CheckDevicesHold(const PipelineOptions& options, const std::vector<Device>& own,
+                      int first_rank, comm::Communicator* group);
+// The given one, or that of a process group to which none is given.
+absl::Duration TimeoutInOneProcess(const PipelineOptions& options);
 
 }  // namespace lockstep::pipeline
 

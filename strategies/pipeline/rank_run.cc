@@ -57,7 +57,8 @@ RankRun::RankRun(const ExecutionPlan& plan, const RunRequest& request, int rank,
       request_(request),
       rank_(rank),
       transport_(transport),
-      made_(static_cast<size_t>(plan.channel_count()) * static_cast<size_t>(plan.micro_batches)) {
+      made_(static_cast<size_t>(plan.channel_count()) * static_cast<size_t>(plan.micro_batches)),
+      since_ns_(MonotonicNanoseconds()) {
   for (const PlannedStage& stage : plan.stages) {
     const bool here = RankOf(stage.stage) == rank;
     stages_.push_back(here ? std::make_unique<StageRun>(plan, stage,
@@ -70,28 +71,34 @@ RankRun::RankRun(const ExecutionPlan& plan, const RunRequest& request, int rank,
 void RankRun::Run() {
   spans_.reserve(actions().size());
   for (const PlannedAction& planned : actions()) {
-    const Action& action = planned.action;
-    const auto context = [&] {
-      return absl::StrCat("pipeline: rank ", rank_, ", stage ", action.stage, ", micro-batch ",
-                          action.micro_batch, ", action ", ToString(action));
-    };
+    since_ns_.store(MonotonicNanoseconds(), std::memory_order_relaxed);
     try {
+      transport_.Check();
       Execute(planned);
     } catch (const Error& error) {
-      throw error.WithContext(context());
+      throw error.WithContext(Place());
     } catch (const std::exception& error) {
-      std::throw_with_nested(InternalError(absl::StrCat(context(), ": ", error.what())));
+      std::throw_with_nested(InternalError(absl::StrCat(Place(), ": ", error.what())));
     } catch (...) {
       std::throw_with_nested(
-          InternalError(absl::StrCat(context(), ": an exception of no standard type")));
+          InternalError(absl::StrCat(Place(), ": an exception of no standard type")));
     }
     position_.fetch_add(1, std::memory_order_relaxed);
   }
+  since_ns_.store(MonotonicNanoseconds(), std::memory_order_relaxed);
 }
 
 std::string RankRun::CurrentAction() const {
   const size_t position = position_.load(std::memory_order_relaxed);
   return position < actions().size() ? ToString(actions()[position].action) : "its end";
+}
+
+std::string RankRun::Place() const {
+  const size_t position = position_.load(std::memory_order_relaxed);
+  if (position >= actions().size()) return absl::StrCat("pipeline: rank ", rank_, ", its end");
+  const Action& action = actions()[position].action;
+  return absl::StrCat("pipeline: rank ", rank_, ", stage ", action.stage, ", micro-batch ",
+                      action.micro_batch, ", action ", ToString(action));
 }
 
 void RankRun::Execute(const PlannedAction& planned) {
@@ -140,7 +147,10 @@ std::vector<Tensor> RankRun::BatchFor(const PlannedStage& stage, int micro_batch
 Letter RankRun::TakeLetter(int channel, int micro_batch, int other_stage) {
   const int peer = RankOf(other_stage);
   if (peer == rank_) return std::exchange(made_[SlotOf(channel, micro_batch)], {});
-  return transport_.Take({channel, micro_batch, peer});
+  is_waiting_.store(true, std::memory_order_relaxed);
+  Letter letter = transport_.Take({channel, micro_batch, peer});
+  is_waiting_.store(false, std::memory_order_relaxed);
+  return letter;
 }
 
 void RankRun::RunForward(const Action& action) {

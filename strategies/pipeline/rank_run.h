@@ -45,8 +45,14 @@ class RankRun {
   // the first error, with rank, stage, micro-batch and action before its message.
   void Run();
 
-  // "1F0": the action that this rank is at. From any thread.
+  // What this rank is at; from any thread. "1F0", or "its end"; "pipeline: rank 1, stage 1,
+  // micro-batch 0, action 1F0"; whether it waits for another rank; and when it began it, on
+  // MonotonicNanoseconds's clock.
   std::string CurrentAction() const;
+  std::string Place() const;
+  bool IsWaiting() const { return is_waiting_.load(std::memory_order_relaxed); }
+  int64_t since_ns() const { return since_ns_.load(std::memory_order_relaxed); }
+
   const std::vector<Span>& spans() const { return spans_; }
   // Null for a stage of another rank.
   StageRun* stage(int stage) { return stages_[static_cast<size_t>(stage)].get(); }
@@ -79,6 +85,8 @@ class RankRun {
   // Made here: to be sent, or for a stage of this rank.
   std::vector<Letter> made_;
   std::atomic<size_t> position_ = 0;  // in the list of actions
+  std::atomic<bool> is_waiting_ = false;
+  std::atomic<int64_t> since_ns_;
   int64_t span_start_ns_ = 0;
   std::vector<Span> spans_;
 };

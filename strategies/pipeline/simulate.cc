@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -229,55 +228,6 @@ Timeline Simulate(const Schedule& schedule, const Costs& costs) {
   timeline.name = schedule.name;
   timeline.peak_bytes = PeakBytes(timeline, costs.stages);
   return timeline;
-}
-
-std::vector<double> PeakBytes(const Timeline& timeline, const std::vector<StageCosts>& stages) {
-  if (timeline.peak_in_flight.size() > stages.size()) {
-    throw InvalidArgumentError(absl::StrCat("PeakBytes: costs of ", stages.size(),
-                                            " stages, and the timeline has ",
-                                            timeline.peak_in_flight.size()));
-  }
-  std::vector<double> now(static_cast<size_t>(timeline.ranks), 0.0);
-  std::set<int> counted;
-  std::set<std::pair<int, int>> backward;  // (stage, micro-batch) that B or W frees
-  for (const Span& span : timeline.spans) {
-    const Action& action = span.action;
-    if (IsTransfer(action.kind)) continue;
-    if (counted.insert(action.stage).second) {
-      now[static_cast<size_t>(span.rank)] += stages[static_cast<size_t>(action.stage)].static_bytes;
-    }
-    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight) {
-      backward.emplace(action.stage, action.micro_batch);
-    }
-  }
-  std::vector<double> peak = now;
-  for (const Span& span : timeline.spans) {
-    const StageCosts& cost = stages[static_cast<size_t>(span.action.stage)];
-    double& bytes = now[static_cast<size_t>(span.rank)];
-    const double freed_by_input = cost.share_freed_by_input * cost.activation_bytes;
-    switch (span.action.kind) {
-      case ActionKind::kForward:
-        bytes += cost.activation_bytes;
-        peak[static_cast<size_t>(span.rank)] =
-            std::max(peak[static_cast<size_t>(span.rank)], bytes);
-        if (backward.count({span.action.stage, span.action.micro_batch}) == 0) {
-          bytes -= cost.activation_bytes;
-        }
-        break;
-      case ActionKind::kBackward:
-        bytes -= cost.activation_bytes;
-        break;
-      case ActionKind::kBackwardInput:
-        bytes -= freed_by_input;
-        break;
-      case ActionKind::kBackwardWeight:
-        bytes -= cost.activation_bytes - freed_by_input;
-        break;
-      default:
-        break;
-    }
-  }
-  return peak;
 }
 
 }  // namespace lockstep::pipeline

@@ -29,7 +29,7 @@ struct ComputeSeconds {
 };
 
 struct StageCosts {
-  ComputeSeconds compute;
+  ComputeSeconds compute = {};
   // What a micro-batch keeps from the beginning of F to the end of B or W (of F, if the schedule
   // has forwards only), and the share of it, 0 to 1, that the end of I frees already.
   double activation_bytes = 0;
@@ -76,6 +76,13 @@ Timeline Simulate(const Schedule& schedule, const Costs& costs);
 // The most bytes that each rank keeps at once: static bytes of its stages and activations.
 // Simulate() has filled it into Timeline::peak_bytes; for a measured timeline call it.
 std::vector<double> PeakBytes(const Timeline& timeline, const std::vector<StageCosts>& stages);
+
+// Throws InvalidArgument unless each rank r can run its list within limit_bytes[r], naming the
+// first that cannot, its limit, the bytes that it keeps, the action at which it keeps the most and
+// what to do; infinity is no limit. Also as Validate(), and for costs and limits of another number
+// of stages and ranks, or that are no bytes.
+void CheckMemory(const Schedule& schedule, const std::vector<StageCosts>& stages,
+                 const std::vector<double>& limit_bytes);
 
 }  // namespace lockstep::pipeline
 

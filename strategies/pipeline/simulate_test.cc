@@ -273,6 +273,48 @@ TEST(SimulateTest, BytesOfARank) {
   EXPECT_EQ(Simulate(Interleaved(1, 2, 1), costs).peak_bytes, (std::vector<double>{118}));
 }
 
+TEST(CheckMemoryTest, NamesWhatDoesNotFit) {
+  std::vector<StageCosts> stages(2);
+  stages[0] = {.activation_bytes = 100, .static_bytes = 7};
+  stages[1] = {.activation_bytes = 10, .static_bytes = 1};
+  const double none = std::numeric_limits<double>::infinity();
+  // The limits that are just enough, by Timeline::peak_bytes, and one byte less.
+  for (const Schedule& schedule : {GPipe(2, 3), OneForwardOneBackward(2, 3), ZeroBubbleH1(2, 3),
+                                   ForwardOnly({0, 1}, 3), WithTransfers(GPipe(2, 3))}) {
+    SCOPED_TRACE(ToText(schedule));
+    Costs costs = UniformCosts(2, kUnit);
+    costs.stages = stages;
+    const std::vector<double> enough = Simulate(schedule, costs).peak_bytes;
+    CheckMemory(schedule, stages, enough);
+    EXPECT_THROW(CheckMemory(schedule, stages, {enough[0] - 1, none}), Error);
+    EXPECT_THROW(CheckMemory(schedule, stages, {none, enough[1] - 1}), Error);
+  }
+  const auto message = [&](const Schedule& schedule, const std::vector<double>& limits) {
+    const Error error = ErrorOf([&] { CheckMemory(schedule, stages, limits); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    return error.message();
+  };
+  EXPECT_TRUE(absl::StartsWith(
+      message(OneForwardOneBackward(2, 3), {200, none}),
+      "CheckMemory: schedule \"1f1b\": rank 0 has 200 bytes and keeps 207 bytes at 0F1: 7 always, "
+      "and activations of micro-batches, 2 at stage 0. Give it less of the model (more stages), "
+      "checkpoint activations, or take a schedule"));
+  EXPECT_TRUE(absl::StrContains(message(GPipe(2, 3), {none, 30}),
+                                "rank 1 has 30 bytes and keeps 31 bytes at 1F2: 1 always"));
+  EXPECT_TRUE(absl::StrContains(message(Interleaved(1, 2, 1), {117}),
+                                "keeps 118 bytes at 1F0: 8 always, and activations of "
+                                "micro-batches, 1 at stage 0, 1 at stage 1"));
+  EXPECT_TRUE(absl::StrContains(message(GPipe(2, 3), {1}), "limits of 1 ranks"));
+  EXPECT_TRUE(absl::StrContains(message(GPipe(3, 3), {1, 1, 1}), "has 3 stages"));
+  EXPECT_TRUE(absl::StrContains(message(GPipe(2, 3), {-1, 1}), "the limit of rank 0 is -1"));
+  stages[1].activation_bytes = -5;
+  EXPECT_TRUE(absl::StrContains(message(GPipe(2, 3), {none, none}), "stage 1 keeps -5 bytes"));
+  stages[1] = {.share_freed_by_input = 2};
+  EXPECT_TRUE(absl::StrContains(message(GPipe(2, 3), {none, none}), "share_freed_by_input"));
+  stages[1] = {.static_bytes = 50};
+  EXPECT_TRUE(absl::StrContains(message(GPipe(2, 3), {none, 40}), "keeps 50 bytes, always"));
+}
+
 TEST(SimulateTest, MeasuredCostsGiveTheRunBack) {
   std::mt19937 random(5);
   for (int i = 0; i < 50; ++i) {

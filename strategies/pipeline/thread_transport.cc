@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/grad_mode.h"
-#include "lockstep/base/clock.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/ops/views.h"
 
@@ -21,11 +20,9 @@ Tensor OnDevice(const Tensor& tensor, Device device) {
 
 }  // namespace
 
-ThreadPost::ThreadPost(std::vector<Device> devices, int channels, int micro_batches,
-                       absl::Duration timeout)
+ThreadPost::ThreadPost(std::vector<Device> devices, int channels, int micro_batches)
     : devices_(std::move(devices)),
       micro_batches_(micro_batches),
-      timeout_(timeout),
       slots_(static_cast<size_t>(channels) * static_cast<size_t>(micro_batches)) {
   for (size_t i = 0; i < devices_.size(); ++i) boxes_.push_back(std::make_unique<Box>());
 }
@@ -55,20 +52,11 @@ void ThreadPost::Put(const Address& to, Letter letter) {
 Letter ThreadPost::Take(int rank, const Address& from) {
   Box& box = *boxes_[static_cast<size_t>(rank)];
   Slot& slot = SlotOf(from);
-  const auto here = [&] { return slot.full || box.failed; };
   std::unique_lock<std::mutex> lock(box.mutex);
-  if (!here()) {
-    const Deadline deadline = Deadline::After(timeout_);
-    if (deadline.IsInfinite()) {
-      box.arrived.wait(lock, here);
-    } else if (!box.arrived.wait_until(lock, deadline.ToTimePoint(), here)) {
-      throw DeadlineExceededError(absl::StrCat("nothing came from rank ", from.peer, " within ",
-                                               absl::FormatDuration(timeout_)));
-    }
-  }
+  box.arrived.wait(lock, [&] { return slot.full || box.failed; });
   if (box.failed) {
     lock.unlock();
-    throw AbortedError(absl::StrCat("stopped: ", failure()->message()));
+    ThrowStopped();
   }
   slot.full = false;
   return std::exchange(slot.letter, {});
@@ -79,6 +67,7 @@ void ThreadPost::Fail(const Error& reason) {
     std::lock_guard<std::mutex> lock(failure_mutex_);
     if (failure_.has_value()) return;
     failure_ = reason;
+    failed_.store(true, std::memory_order_release);
   }
   for (const std::unique_ptr<Box>& box : boxes_) {
     {
@@ -89,9 +78,13 @@ void ThreadPost::Fail(const Error& reason) {
   }
 }
 
-std::optional<Error> ThreadPost::failure() const {
+void ThreadPost::Check() const {
+  if (failed_.load(std::memory_order_acquire)) ThrowStopped();
+}
+
+void ThreadPost::ThrowStopped() const {
   std::lock_guard<std::mutex> lock(failure_mutex_);
-  return failure_;
+  throw AbortedError(absl::StrCat("stopped: ", failure_->message()));
 }
 
 }  // namespace lockstep::pipeline

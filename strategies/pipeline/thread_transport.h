@@ -6,6 +6,7 @@
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_THREAD_TRANSPORT_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_THREAD_TRANSPORT_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
@@ -13,7 +14,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/pipeline/transport.h"
 #include "lockstep/tensor/device.h"
@@ -23,16 +23,18 @@ namespace lockstep::pipeline {
 // The letters of one run, for all of its ranks. Thread-safe.
 class ThreadPost {
  public:
-  // Rank r is on devices[r]. A letter is waited for as long as `timeout`.
-  ThreadPost(std::vector<Device> devices, int channels, int micro_batches, absl::Duration timeout);
+  // Rank r is on devices[r].
+  ThreadPost(std::vector<Device> devices, int channels, int micro_batches);
 
   // Copies what is on another device. Does nothing more once the run has failed.
   void Put(const Address& to, Letter letter);
-  // Throws DeadlineExceeded, and Aborted with the reason when the run has failed.
+  // Waits for the letter, however long: who watches the ranks ends that with Fail. Throws Aborted
+  // with the reason when the run has failed.
   Letter Take(int rank, const Address& from);
+  // Throws as Take, if the run has failed.
+  void Check() const;
   // The first reason counts.
   void Fail(const Error& reason);
-  std::optional<Error> failure() const;
 
  private:
   struct Slot {
@@ -47,14 +49,15 @@ class ThreadPost {
   };
 
   Slot& SlotOf(const Address& address);
+  [[noreturn]] void ThrowStopped() const;
 
   const std::vector<Device> devices_;
   const int micro_batches_;
-  const absl::Duration timeout_;
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Box>> boxes_;
   mutable std::mutex failure_mutex_;
   std::optional<Error> failure_;
+  std::atomic<bool> failed_ = false;
 };
 
 // Rank `rank`'s end.
@@ -67,6 +70,7 @@ class ThreadTransport final : public Transport {
   void Expect(const Address& /*from*/) override {}
   Letter Take(const Address& from) override { return post_->Take(rank_, from); }
   void Finish() override {}
+  void Check() override { post_->Check(); }
   void Fail(const Error& reason) override { post_->Fail(reason); }
 
  private:

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -30,7 +32,7 @@ struct ThreadedRanks::State {
 
   std::mutex mutex;
   std::condition_variable ended;
-  std::vector<bool> has_ended;
+  std::vector<bool> has_ended, has_stalled;
   size_t running = 0;
   std::exception_ptr error;  // the first
 
@@ -53,15 +55,78 @@ struct ThreadedRanks::State {
     ended.notify_all();
   }
 
-  // "rank 0 is at 0F3, rank 2 at 2F1".
-  std::string Whereabouts(bool of_all) {
+  // Below: with the mutex.
+
+  // "rank 0 waits at 0B0, rank 1 is at 1F1"; of the ranks that have not ended, or all.
+  std::string Whereabouts(bool of_all) const {
     std::string text;
     for (size_t r = 0; r < ranks.size(); ++r) {
       if (!of_all && has_ended[r]) continue;
-      absl::StrAppend(&text, text.empty() ? "" : ", ", "rank ", r, text.empty() ? " is" : "",
-                      " at ", ranks[r]->CurrentAction());
+      absl::StrAppend(&text, text.empty() ? "" : ", ", "rank ", r,
+                      ranks[r]->IsWaiting() ? " waits at " : " is at ", ranks[r]->CurrentAction());
     }
     return text;
+  }
+
+  absl::Duration SinceLastBegin() const {
+    int64_t last = 0;
+    for (const auto& rank : ranks) last = std::max(last, rank->since_ns());
+    return absl::Nanoseconds(MonotonicNanoseconds() - last);
+  }
+
+  // The run's error is then that of a rank which is in an action, not waiting for another.
+  Error SetStalled(absl::Duration timeout) {
+    std::string place;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      has_stalled[r] = !has_ended[r] && !ranks[r]->IsWaiting();
+      if (has_stalled[r] && place.empty()) place = ranks[r]->Place();
+    }
+    Error stall = DeadlineExceededError(
+        absl::StrCat(place.empty() ? "pipeline" : place, ": did not come back within ",
+                     absl::FormatDuration(timeout), "; ", Whereabouts(/*of_all=*/true),
+                     "; where an action may take longer, give a larger PipelineOptions::timeout"));
+    error = std::make_exception_ptr(stall);
+    return stall;
+  }
+
+  // Below: without the mutex.
+
+  // Until all ranks have ended, one has failed, or none has begun an action for so long.
+  void Watch(absl::Duration timeout) {
+    std::optional<Error> stall;
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      const auto is_over = [&] { return running == 0 || error != nullptr; };
+      for (;;) {
+        const Deadline deadline = Deadline::After(timeout - SinceLastBegin());
+        if (deadline.IsInfinite()) {
+          ended.wait(lock, is_over);
+          return;
+        }
+        if (ended.wait_until(lock, deadline.ToTimePoint(), is_over)) return;
+        if (SinceLastBegin() >= timeout) break;
+      }
+      stall = SetStalled(timeout);
+    }
+    post->Fail(*stall);
+  }
+
+  // Until the ranks that have not stalled have ended, for as long as `timeout`. Whether all have.
+  bool AwaitEnd(absl::Duration timeout) {
+    const Deadline deadline = Deadline::After(timeout);
+    std::unique_lock<std::mutex> lock(mutex);
+    const auto done = [&] {
+      for (size_t r = 0; r < has_ended.size(); ++r) {
+        if (!has_ended[r] && !has_stalled[r]) return false;
+      }
+      return true;
+    };
+    if (deadline.IsInfinite()) {
+      ended.wait(lock, done);
+    } else {
+      ended.wait_until(lock, deadline.ToTimePoint(), done);
+    }
+    return running == 0;
   }
 };
 
@@ -72,50 +137,28 @@ ThreadedRanks::ThreadedRanks(std::shared_ptr<const ExecutionPlan> plan, std::vec
       threads_per_rank_(threads_per_rank),
       timeout_(timeout) {}
 
-bool ThreadedRanks::AwaitEnd(State& state, absl::Duration timeout) {
-  const Deadline deadline = Deadline::After(timeout);
-  std::unique_lock<std::mutex> lock(state.mutex);
-  const auto done = [&] { return state.running == 0; };
-  if (deadline.IsInfinite()) {
-    state.ended.wait(lock, done);
-    return true;
-  }
-  return state.ended.wait_until(lock, deadline.ToTimePoint(), done);
-}
-
-void ThreadedRanks::Rethrow(State& state) {
-  std::exception_ptr thrown;
-  std::string whereabouts;
-  {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    thrown = state.error;
-    whereabouts = state.Whereabouts(/*of_all=*/true);
-  }
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const Error& error) {
-    if (error.code() != absl::StatusCode::kDeadlineExceeded) throw;
-    throw DeadlineExceededError(absl::StrCat(error.message(), "; ", whereabouts));
-  }
+bool ThreadedRanks::HasLeftBehind() {
+  if (left_behind_ == nullptr) return false;
+  std::lock_guard<std::mutex> lock(left_behind_->mutex);
+  return left_behind_->running > 0;
 }
 
 ThreadedRanks::Outcome ThreadedRanks::Run(RunRequest request) {
-  if (left_behind_ != nullptr) {
-    if (!AwaitEnd(*left_behind_, timeout_)) {
-      std::lock_guard<std::mutex> lock(left_behind_->mutex);
-      throw FailedPreconditionError(absl::StrCat(
-          "pipeline: of an earlier run that failed, ", left_behind_->Whereabouts(/*of_all=*/false),
-          " still; wait for it to return, or make a new pipeline and model"));
-    }
-    left_behind_ = nullptr;
+  if (HasLeftBehind()) {
+    std::lock_guard<std::mutex> lock(left_behind_->mutex);
+    throw FailedPreconditionError(absl::StrCat(
+        "pipeline: of an earlier run that failed, ", left_behind_->Whereabouts(/*of_all=*/false),
+        " still; go on when it has returned, or make a new pipeline and model"));
   }
+  left_behind_ = nullptr;
   const size_t count = devices_.size();
   const auto state = std::make_shared<State>();
   state->plan = plan_;
   state->request = std::move(request);
-  state->post = std::make_shared<ThreadPost>(devices_, plan_->channel_count(), plan_->micro_batches,
-                                             timeout_);
+  state->post =
+      std::make_shared<ThreadPost>(devices_, plan_->channel_count(), plan_->micro_batches);
   state->has_ended.resize(count);
+  state->has_stalled.resize(count);
   state->running = count;
   const int threads = threads_per_rank_ > 0
                           ? threads_per_rank_
@@ -143,27 +186,20 @@ ThreadedRanks::Outcome ThreadedRanks::Run(RunRequest request) {
       state->post->Fail(failure);
     }
   }
-  {
-    std::unique_lock<std::mutex> lock(state->mutex);
-    state->ended.wait(lock, [&] { return state->running == 0 || state->error != nullptr; });
-  }
-  // After a failure the others end at their next wait.
-  if (!AwaitEnd(*state, timeout_)) left_behind_ = state;
+  state->Watch(timeout_);
+  // After a failure the others end at their next action. One that was not in its stage for long may
+  // come back yet.
+  if (!state->AwaitEnd(timeout_)) left_behind_ = state;
   if (state->error != nullptr) {
+    const std::exception_ptr error = state->error;
     // The threads may hold on to the state a little longer than they use it; not to its tensors.
-    const auto release = [&] {
-      if (left_behind_ != nullptr) return;
+    if (left_behind_ == nullptr) {
       state->ranks.clear();
       state->request = {};
       state->post = nullptr;
       state->transports.clear();
-    };
-    try {
-      Rethrow(*state);
-    } catch (...) {
-      release();
-      throw;
     }
+    std::rethrow_exception(error);
   }
   Outcome outcome;
   for (const std::unique_ptr<RankRun>& rank : state->ranks) {

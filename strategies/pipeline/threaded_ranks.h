@@ -25,20 +25,20 @@ class ThreadedRanks {
     std::vector<std::vector<Tensor>> outputs;  // [micro-batch][output]
   };
 
+  // A run fails when no rank has begun an action for as long as `timeout`.
   ThreadedRanks(std::shared_ptr<const ExecutionPlan> plan, std::vector<Device> devices,
                 int threads_per_rank, absl::Duration timeout);
 
-  // All ranks at once, under the caller's thread state. Throws what the first one threw; the others
-  // have stopped then, but for those that do not come back from their stage in time: until they do,
-  // the next run throws FailedPrecondition, naming them.
+  // All ranks at once, under the caller's thread state. Throws what the first one threw, or
+  // DeadlineExceeded naming the action that did not come back; the others have stopped then. A
+  // thread cannot be ended from outside: one that does not come back keeps all that it uses alive,
+  // ends when it does, and until then each further run throws FailedPrecondition, naming it.
   Outcome Run(RunRequest request);
+  // Whether a thread of an earlier run is still in its stage.
+  bool HasLeftBehind();
 
  private:
   struct State;
-
-  // For as long as the timeout. False: some are not.
-  static bool AwaitEnd(State& state, absl::Duration timeout);
-  [[noreturn]] static void Rethrow(State& state);
 
   const std::shared_ptr<const ExecutionPlan> plan_;
   const std::vector<Device> devices_;

@@ -1,8 +1,8 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pipeline idles as long as the simulation of its schedule says. Stages wait instead of
-// computing, so that two processors are as good as four.
+// A pipeline idles as long as the simulation of its schedule says, and takes as long. Stages wait
+// instead of computing, so that two processors are as good as four.
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -25,8 +25,10 @@ namespace lockstep::pipeline {
 namespace {
 
 constexpr absl::Duration kWait = absl::Milliseconds(5);
-constexpr double kWanted = 0.05;
-constexpr double kSlack = 10;  // machines are shared: the figures say the rest
+constexpr double kBubbleSlack = 0.05;
+constexpr double kLongest = 1.25;  // of the simulated time
+// Others on the machine only make a step longer: one of these is undisturbed.
+constexpr int kSteps = 20;
 
 // As long for the forward, for the gradient of the input and for that of the weight.
 class Waiting : public nn::UnaryModule {
@@ -64,12 +66,22 @@ TEST(PipelineTiming, TheBubbleIsTheSimulatedOne) {
         Simulate(schedule, UniformCosts(schedule.stage_count(), {wait, wait, wait}));
     // The first step has what only happens once.
     pipeline.Step({Ones({8, 3})}, {});
-    pipeline.Step({Ones({8, 3})}, {});
-    const Timeline measured = pipeline.MeasuredTimeline();
-    std::printf("%-12s bubble %.3f, simulated %.3f; %.1f ms, simulated %.1f ms\n",
-                schedule.name.c_str(), measured.bubble, simulated.bubble,
-                1e3 * measured.makespan_seconds, 1e3 * simulated.makespan_seconds);
-    EXPECT_LT(std::abs(measured.bubble - simulated.bubble), kSlack * kWanted) << schedule.name;
+    double bubble = 0, ratio = 0;
+    bool holds = false;
+    for (int step = 0; step < kSteps && !holds; ++step) {
+      pipeline.Step({Ones({8, 3})}, {});
+      const Timeline measured = pipeline.MeasuredTimeline();
+      const double now = measured.makespan_seconds / simulated.makespan_seconds;
+      if (step > 0 && now > ratio) continue;
+      ratio = now;
+      bubble = measured.bubble;
+      holds = std::abs(bubble - simulated.bubble) < kBubbleSlack && ratio < kLongest;
+    }
+    std::printf("%-12s bubble %.3f, simulated %.3f; %.3f times the simulated %.1f ms\n",
+                schedule.name.c_str(), bubble, simulated.bubble, ratio,
+                1e3 * simulated.makespan_seconds);
+    EXPECT_LT(std::abs(bubble - simulated.bubble), kBubbleSlack) << schedule.name;
+    EXPECT_LT(ratio, kLongest) << schedule.name;
   }
 }
 

@@ -43,11 +43,13 @@ class Transport {
   virtual void Send(const Address& to, Letter letter) = 0;
   // Starts receiving. Letters from one rank are expected in the order in which it sends them.
   virtual void Expect(const Address& from) = 0;
-  // Waits for a letter that is expected; its tensors are on this rank's device. Throws
-  // DeadlineExceeded when it does not come in time, and what has failed the run elsewhere.
+  // Waits for a letter that is expected; its tensors are on this rank's device. Throws what has
+  // failed the run elsewhere, and DeadlineExceeded when it does not come in time.
   virtual Letter Take(const Address& from) = 0;
   // Waits until the peers have what was sent. Throws as Take.
   virtual void Finish() = 0;
+  // Throws what has failed the run elsewhere, where that is known without a wait.
+  virtual void Check() {}
   // Ends the run on all ranks: what they wait for, here and there, throws. Never waits for a peer.
   virtual void Fail(const Error& reason) = 0;
 };
