@@ -28,6 +28,7 @@
 #include "lockstep/models/gpt2_parts.h"
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/linear.h"
+#include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/state/tensor_description.h"
 #include "lockstep/state/tensor_source.h"
 #include "lockstep/strategies/average_gradients.h"
@@ -167,7 +168,7 @@ class PipelineStrategy final : public TrainingStrategy {
       // The head's are those of the embedding that it is tied to.
       absl::string_view plain = name;
       const bool number = absl::ConsumePrefix(&plain, kNumber);
-      if (ParameterOf(std::string(plain)) == kHead) continue;
+      if (optim::SplitStateName(plain).parameter == kHead) continue;
       if (number) {
         whole.numbers[std::string(plain)] = tensor.Item<int64_t>();
       } else {
@@ -192,12 +193,12 @@ class PipelineStrategy final : public TrainingStrategy {
     for (const std::string& parameter : optimizer.parameters().Names()) {
       const std::string& source = parameter == kHead ? kEmbedding : parameter;
       for (const auto& [name, tensor] : whole.tensors) {
-        if (ParameterOf(name) != source) continue;
+        if (optim::SplitStateName(name).parameter != source) continue;
         own.tensors.Insert(absl::StrCat(parameter, name.substr(source.size())),
                            shards_.Cut(parameter, tensor));
       }
       for (const auto& [name, number] : whole.numbers) {
-        if (ParameterOf(name) != source) continue;
+        if (optim::SplitStateName(name).parameter != source) continue;
         own.numbers[absl::StrCat(parameter, name.substr(source.size()))] = number;
       }
     }

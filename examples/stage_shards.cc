@@ -4,13 +4,12 @@
 
 #include <utility>
 
+#include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/state/tensor_description.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/shape.h"
 
 namespace lockstep::examples {
-
-std::string ParameterOf(const std::string& name) { return name.substr(0, name.rfind('.')); }
 
 pipeline::Stage StageShards::Add(int stage, std::unique_ptr<pipeline::ShardedStage> sharded) {
   pipeline::ShardedStage& added = *(stages_[stage] = std::move(sharded));
@@ -49,7 +48,7 @@ NamedTensors StageShards::Gather(const NamedTensors& own) {
   NamedTensors whole;
   for (const auto& [name, tensor] : own) {
     const Shard* shard = Find(name);
-    if (shard == nullptr) shard = Find(ParameterOf(name));
+    if (shard == nullptr) shard = Find(optim::SplitStateName(name).parameter);
     const Tensor all =
         shard == nullptr ? tensor : shard->fsdp->GatherPiece(shard->piece.name, tensor);
     if (all.defined()) whole.Insert(name, all);

@@ -19,9 +19,6 @@
 
 namespace lockstep::examples {
 
-// "<parameter>.<kind>" of an optimizer's state without the kind.
-std::string ParameterOf(const std::string& name);
-
 class StageShards {
  public:
   // The stage of that number, as it is for the pipeline. Stages are added once, before the rest.

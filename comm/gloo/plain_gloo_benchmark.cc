@@ -5,7 +5,7 @@
 // one run, turn about:
 //
 //   (no flag)          ranks of this machine over loopback, one or two playing a host, and shared
-//                      memory
+//                      memory, with what bounds it (comm/memory_bandwidth.h)
 //   --network=veth     two hosts that are network namespaces, joined by veth links and a bridge,
 //                      with one rank or two on each
 //   --ranks=2          two ranks only (or 4), instead of both
@@ -41,6 +41,7 @@
 #include "lockstep/comm/child_process.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/gloo/exchange.h"
+#include "lockstep/comm/memory_bandwidth.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/socket.h"
 #include "lockstep/comm/spawn.h"
@@ -252,6 +253,7 @@ void RunHosts(int ranks, const Flags& flags) {
 
 void RunAll(const Flags& flags) {
   if (flags.rank >= 0) return MeasureOnHost(flags);
+  if (!flags.veth) PrintMemoryBandwidth(MeasureMemoryBandwidth());
   for (const int ranks : flags.ranks) {
     if (flags.veth) {
       RunHosts(ranks, flags);

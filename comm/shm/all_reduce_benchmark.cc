@@ -3,28 +3,22 @@
 
 // AllReduce over shared memory, against what the memory can do.
 //
-//   bus bandwidth = 2 (W - 1) / W * bytes / time, for W ranks (a rank's share of the traffic)
-//   B             = bytes/s of z = x + y on all processors (two reads and one write an element)
-//
-// At two ranks an AllReduce of N bytes moves 4 N (each rank reads both halves' inputs and writes
-// both outputs of its half), so that B / 4 bounds the bus bandwidth of sizes beyond the caches.
+//   bus bandwidth = 2 (W - 1) / W * bytes / time, for W ranks (a rank's share of the traffic);
+//   comm/memory_bandwidth.h has what bounds it.
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/median.h"
-#include "lockstep/base/parallel.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/memory_bandwidth.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/comm/reduce.h"
-#include "lockstep/comm/signature.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/tensor.h"
@@ -47,33 +41,6 @@ double MedianSeconds(int64_t bytes, const Function& run) {
     seconds.push_back(watch.ElapsedSeconds() / repeats);
   }
   return Median(seconds);
-}
-
-void MeasureMemory() {
-  constexpr int64_t kBytes = 64 << 20;
-  const int threads = HardwareThreads();
-  std::vector<std::thread> workers;
-  std::vector<double> copy(static_cast<size_t>(threads)), add(static_cast<size_t>(threads));
-  for (int t = 0; t < threads; ++t) {
-    workers.emplace_back([&, t] {
-      std::vector<float> x(kBytes / 4, 1), y(kBytes / 4, 2), z(kBytes / 4, 3);
-      copy[static_cast<size_t>(t)] =
-          2.0 * kBytes / MedianSeconds(kBytes, [&] { std::memcpy(z.data(), x.data(), kBytes); });
-      const void* sources[] = {x.data(), y.data()};
-      add[static_cast<size_t>(t)] =
-          3.0 * kBytes / MedianSeconds(kBytes, [&] {
-            ReduceElements(ReduceOp::kSum, DType::kFloat32, sources, kBytes / 4, z.data());
-          });
-    });
-  }
-  for (std::thread& worker : workers) worker.join();
-  double copy_sum = 0, add_sum = 0;
-  for (int t = 0; t < threads; ++t) {
-    copy_sum += copy[static_cast<size_t>(t)];
-    add_sum += add[static_cast<size_t>(t)];
-  }
-  std::printf("memcpy on %d processors: %.1f GB/s; z = x + y: B = %.1f GB/s, B/4 = %.1f GB/s\n",
-              threads, copy_sum * 1e-9, add_sum * 1e-9, add_sum * 0.25e-9);
 }
 
 void MeasureRank(RankContext& context) {
@@ -105,7 +72,7 @@ void MeasureRank(RankContext& context) {
 }  // namespace
 
 void RunAll() {
-  MeasureMemory();
+  PrintMemoryBandwidth(MeasureMemoryBandwidth());
   for (const int ranks : {2, 4}) {
     Spawn(ranks, MeasureRank, {.mode = SpawnMode::kProcesses}).ThrowIfFailed();
     Spawn(ranks, MeasureRank, {.mode = SpawnMode::kProcesses, .argument = "staged"})

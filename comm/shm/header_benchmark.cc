@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/shm/control_block.h"
 #include "lockstep/comm/shm/header_checksum.h"
 #include "lockstep/comm/signature.h"
@@ -46,7 +47,8 @@ void CompareSignatures(benchmark::State& state, bool checksum) {
     for (size_t peer = 1; peer < posts.size(); ++peer) {
       const Post& theirs = posts[peer];
       if (checksum) agree = agree && theirs.checksum == HeaderChecksum(theirs, {});
-      agree = agree && theirs.sequence == sequence && theirs.signature == mine.signature;
+      agree = agree && CallsAgree({0, sequence, mine.signature},
+                                  {static_cast<int>(peer), theirs.sequence, theirs.signature});
     }
     benchmark::DoNotOptimize(agree);
   }
