@@ -132,7 +132,8 @@ ABSL_FLAG(bool, deferred_init, false,
           "fsdp: make parameters shard by shard, for models that no rank can hold.");
 ABSL_FLAG(std::string, config, "",
           "A ds_config.json in DeepSpeed's vocabulary that says how to train: ZeRO stage, offload, "
-          "precision, batch, optimizer, schedule. In place of --strategy.");
+          "precision, batch, optimizer, schedule. In place of --strategy; --batch, --micro_batches "
+          "and --lr count where it says \"auto\".");
 ABSL_FLAG(std::string, init_from, "",
           "Begin with the weights of a model instead of random ones: a folder of Hugging Face's "
           "GPT-2 (config.json and model.safetensors, or its index and parts) over bytes, whose "

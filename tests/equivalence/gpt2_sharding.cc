@@ -20,6 +20,11 @@ ABSL_FLAG(std::string, size, "bytes",
           "bytes (12 layers of width 768 over bytes), small, mini or nano.");
 ABSL_FLAG(int, ranks, 8, "Ranks, 1 to 8.");
 ABSL_FLAG(int, block, 64, "Tokens a row; one row a rank.");
+ABSL_FLAG(
+    std::vector<std::string>, strategies,
+    (std::vector<std::string>{"ddp", "zero1", "fsdp_grad_op", "fsdp", "fsdp_offload"}),
+    "One row each. ddp has the same bytes on any number of ranks, and with many they are more "
+    "than a machine may have.");
 
 namespace lockstep::equivalence {
 namespace {
@@ -53,9 +58,9 @@ int Main() {
       run.ranks, static_cast<double>(unit.all) / 4e6, Megabytes(unit.root), Megabytes(unit.block));
   std::printf("%-22s %10s %10s %10s %10s %10s %10s %10s\n", "strategy", "parameters", "gradients",
               "optimizer", "formula", "host", "gathered", "peak");
-  for (const std::string strategy : {"ddp", "fsdp_grad_op", "fsdp", "fsdp_offload"}) {
+  for (const std::string& strategy : absl::GetFlag(FLAGS_strategies)) {
     run.strategy = strategy;
-    run.deferred = strategy != "ddp";
+    run.deferred = strategy != "ddp" && strategy != "zero1";
     Print(strategy, run);
   }
   return 0;

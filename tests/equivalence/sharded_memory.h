@@ -18,11 +18,16 @@ namespace lockstep::equivalence {
 
 struct MemoryRun {
   models::Gpt2Config config = {};
-  // "ddp", "fsdp_grad_op", "fsdp" or "fsdp_offload"; units are blocks.
+  // "ddp", "zero1", "fsdp_grad_op", "fsdp" or "fsdp_offload"; units are blocks.
   std::string strategy = "fsdp";
   int ranks = 2;
   int64_t rows = 1;  // of each rank
   int steps = 2;
+  // Of stages 0 and 1.
+  int64_t bucket_bytes = int64_t{25} << 20;
+  // Peaks are those of later steps. In the first one DistributedDataParallel learns the order in
+  // which gradients come, and has the buckets of before and after for a moment.
+  bool without_first_step = false;
   bool checkpointed = false;                             // activations of blocks are recomputed
   bool deferred = false;                                 // parameters are made shard by shard
   std::optional<int64_t> capacity_bytes = std::nullopt;  // of each device
@@ -39,17 +44,22 @@ struct RankMemory {
   // Since before the first step but for `construction_peak_bytes`.
   int64_t construction_peak_bytes = 0;
   MemoryStats peaks;
+  // Beside the state, what was there at most of gathered parameters, gradients and buckets: the sum
+  // over their categories, whose peaks may be apart.
+  int64_t working_bytes() const;
   double loss = 0;  // of the last step
 };
 
 // One entry a rank. Throws what the first rank that failed has thrown.
 std::vector<RankMemory> TrainAndMeasure(const MemoryRun& run);
 
-// Bytes of all parameters, of the largest unit (a block), and of the root.
+// Bytes of all parameters, of the largest unit (a block), of the root, and of the largest
+// parameter.
 struct UnitBytes {
   int64_t all = 0;
   int64_t block = 0;
   int64_t root = 0;
+  int64_t largest = 0;
 };
 UnitBytes UnitBytesOf(const models::Gpt2Config& config);
 

@@ -7,9 +7,35 @@
 
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/mlp.h"
+#include "lockstep/nn/linear.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::equivalence {
+namespace {
+
+class TwiceNet : public nn::Module {
+ public:
+  TwiceNet() {
+    RegisterModule("first", first_);
+    RegisterModule("middle", middle_);
+    RegisterModule("last", last_);
+  }
+
+  Tensor operator()(const Tensor& x) {
+    return CallWithHooks({x}, [this](TensorSpan in) -> TensorList {
+      Tensor h = Tanh((*first_)(in[0]));
+      for (int use = 0; use < 2; ++use) h = Tanh((*middle_)(h));
+      return {(*last_)(h)};
+    })[0];
+  }
+
+ private:
+  std::shared_ptr<nn::Linear> first_ = std::make_shared<nn::Linear>(5, 9);
+  std::shared_ptr<nn::Linear> middle_ = std::make_shared<nn::Linear>(9, 9);
+  std::shared_ptr<nn::Linear> last_ = std::make_shared<nn::Linear>(9, 3);
+};
+
+}  // namespace
 
 Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency) {
   std::vector<double> values;
@@ -22,6 +48,13 @@ Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency) {
 Task MlpTask() {
   auto model = std::make_shared<models::Mlp>(
       models::MlpConfig{.sizes = {5, 17, 9, 3}, .activation = models::MlpActivation::kTanh});
+  return {model, [model](int64_t first, int64_t count) {
+            return MseLoss((*model)(Waves(first, count, 5, 0.7)), Waves(first, count, 3, 0.31));
+          }};
+}
+
+Task TwiceTask() {
+  auto model = std::make_shared<TwiceNet>();
   return {model, [model](int64_t first, int64_t count) {
             return MseLoss((*model)(Waves(first, count, 5, 0.7)), Waves(first, count, 3, 0.31));
           }};

@@ -28,6 +28,8 @@ Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency);
 
 // 5-17-9-3 with tanh.
 Task MlpTask();
+// 5-9-9-3 with tanh, whose middle layer, "middle", is used twice.
+Task TwiceTask();
 // Two blocks; the head is the token embedding: tied weights.
 Task GptTask();
 
