@@ -5,6 +5,7 @@
 // 1 to 8 micro-batches, in threads and over a communicator. The default run takes some of them, the
 // soak run all.
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 namespace lockstep::pipeline {
 namespace {
 
+using testing_util::ExpectNear;
 using testing_util::ExpectSame;
 using testing_util::IsSoakRun;
 using testing_util::TrainAlone;
@@ -41,6 +43,20 @@ std::string NameOf(const Schedule& schedule) {
 std::vector<int> MicroBatchesToTry(int ranks) {
   if (IsSoakRun()) return {1, 2, 3, 4, 5, 6, 7, 8};
   return ranks == 4 ? std::vector<int>{3, 8} : std::vector<int>{1, ranks == 2 ? 4 : 6};
+}
+
+// Whether each stage adds gradients of weights in the order of micro-batches.
+bool RunsBackwardsInOrder(const Schedule& schedule) {
+  std::map<int, int> next;
+  for (const std::vector<Action>& list : schedule.ranks) {
+    for (const Action& action : list) {
+      if (action.kind != ActionKind::kBackward && action.kind != ActionKind::kBackwardWeight) {
+        continue;
+      }
+      if (action.micro_batch != next[action.stage]++) return false;
+    }
+  }
+  return true;
 }
 
 TEST(PipelineEquivalence, ThreadsTrainAsAccumulationDoes) {
@@ -87,6 +103,29 @@ TEST(PipelineEquivalence, RandomSchedulesTrainAsAccumulationDoes) {
     ExpectSame(TrainThreads(schedule, {}), wanted);
     if (run % 3 == 0) ExpectSame(TrainRanks(schedule, {}), wanted);
   }
+}
+
+// In an order of its own at each stage gradients are other sums of the same addends.
+TEST(PipelineEquivalence, SchedulesInAnyOrderTrainNearlyAsAccumulationDoes) {
+  const int runs = IsSoakRun() ? 200 : 12;
+  std::mt19937 random(20261201);
+  int out_of_order = 0;
+  for (int run = 0; run < runs; ++run) {
+    RandomScheduleOptions options;
+    options.stages = 2 + run % 4;
+    options.ranks = 1 + run % options.stages;
+    options.micro_batches = 2 + run % 6;
+    options.ordered = false;
+    const Schedule schedule = RandomSchedule(options, random);
+    SCOPED_TRACE(ToText(schedule));
+    out_of_order += RunsBackwardsInOrder(schedule) ? 0 : 1;
+    const testing_util::Training training = {.layers = 9, .dropout = 0.3};
+    const auto wanted = TrainAlone(schedule, training);
+    const auto threads = TrainThreads(schedule, training);
+    ExpectNear(threads, wanted, 1e-6);
+    if (run % 3 == 0) ExpectSame(TrainRanks(schedule, training), threads);
+  }
+  EXPECT_GT(out_of_order, runs / 2) << "else this shows nothing";
 }
 
 TEST(PipelineEquivalence, DropoutIsThatOfAccumulation) {

@@ -206,6 +206,25 @@ void ExpectSame(const Trained& got, const Trained& wanted) {
   }
 }
 
+void ExpectNear(const Trained& got, const Trained& wanted, double bound) {
+  ASSERT_EQ(got.losses.size(), wanted.losses.size());
+  for (size_t step = 0; step < wanted.losses.size(); ++step) {
+    EXPECT_NEAR(got.losses[step], wanted.losses[step], bound * std::abs(wanted.losses[step]));
+  }
+  EXPECT_EQ(got.parameters.size(), wanted.parameters.size());
+  for (const auto& [name, values] : wanted.parameters) {
+    const auto it = got.parameters.find(name);
+    ASSERT_NE(it, got.parameters.end()) << name;
+    ASSERT_EQ(it->second.size(), values.size()) << name;
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, std::abs(double{values[i]}));
+      difference = std::max(difference, std::abs(double{values[i]} - double{it->second[i]}));
+    }
+    EXPECT_LE(difference, bound * largest) << name;
+  }
+}
+
 std::vector<RankOutcome> RunRanks(int ranks, const RankBody& body, const std::string& backend,
                                   absl::Duration timeout) {
   std::vector<RankOutcome> outcomes(static_cast<size_t>(ranks));

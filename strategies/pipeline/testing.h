@@ -72,6 +72,8 @@ std::map<std::string, std::vector<float>> GradientsOf(const nn::Module& module);
 
 // Fails the test unless they are equal, bit for bit.
 void ExpectSame(const Trained& got, const Trained& wanted);
+// The same within `bound` times the largest value of each parameter.
+void ExpectNear(const Trained& got, const Trained& wanted, double bound);
 
 // What a rank met: OK, or its error.
 struct RankOutcome {
