@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "benchmark/benchmark.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/nn/linear.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/pipeline/schedule.h"
@@ -256,6 +257,20 @@ void Damage(Schedule* schedule, std::mt19937& random) {
   }
 }
 
+// Whether the text names an action of a list that is not as it was: what is wrong, or what waits
+// for it.
+bool NamesADamagedAction(const std::string& text, const Schedule& before, const Schedule& after) {
+  std::set<std::string> actions;
+  for (size_t rank = 0; rank < after.ranks.size(); ++rank) {
+    if (before.ranks[rank] == after.ranks[rank]) continue;
+    for (const Action& action : before.ranks[rank]) actions.insert(ToString(action));
+    for (const Action& action : after.ranks[rank]) actions.insert(ToString(action));
+  }
+  const std::vector<std::string> words = absl::StrSplit(text, absl::ByAnyChar(" ,.:;()\""));
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& word) { return actions.count(word) > 0; });
+}
+
 TEST(RandomScheduleTest, DamageIsJudgedAsASecondOpinionDoes) {
   std::mt19937 random(4);
   int valid = 0, deadlocks = 0, orders = 0;
@@ -263,12 +278,18 @@ TEST(RandomScheduleTest, DamageIsJudgedAsASecondOpinionDoes) {
   for (int i = 0; i < kCases; ++i) {
     Schedule schedule = Any(random);
     if (Below(2, random) == 0) schedule = WithTransfers(schedule);
+    const Schedule sound = schedule;
     const std::string before = ToText(schedule);
     for (int changes = 1 + Below(2, random); changes > 0; --changes) Damage(&schedule, random);
     const std::string verdict = Verdict(schedule);
     ASSERT_EQ(verdict == "valid", SecondOpinion(schedule).IsValid()) << verdict << "\n"
                                                                      << ToText(schedule) << "was\n"
                                                                      << before;
+    if (verdict != "valid") {
+      ASSERT_TRUE(NamesADamagedAction(verdict, sound, schedule)) << verdict << "\n"
+                                                                 << ToText(schedule) << "was\n"
+                                                                 << before;
+    }
     valid += verdict == "valid" ? 1 : 0;
     deadlocks += verdict.find("cannot run to its end") != std::string::npos ? 1 : 0;
     orders += verdict.find("is receive") != std::string::npos ? 1 : 0;

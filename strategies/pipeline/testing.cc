@@ -8,32 +8,28 @@
 #include <mutex>
 
 #include "gtest/gtest.h"
+#include "lockstep/amp/autocast.h"
+#include "lockstep/amp/scaler/grad_scaler.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
-#include "lockstep/nn/activations.h"
-#include "lockstep/nn/dropout.h"
-#include "lockstep/nn/linear.h"
 #include "lockstep/nn/optim/sgd.h"
-#include "lockstep/strategies/pipeline/balance.h"
 #include "lockstep/strategies/pipeline/micro_batches.h"
+#include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/stage_streams.h"
+#include "lockstep/strategies/pipeline/stage_tree.h"
+#include "lockstep/strategies/pipeline/wiring.h"
+#include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::pipeline::testing_util {
 namespace {
-
-Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency) {
-  std::vector<float> values;
-  for (int64_t i = first * columns; i < (first + rows) * columns; ++i) {
-    values.push_back(static_cast<float>(std::sin(frequency * static_cast<double>(i) + 0.1)));
-  }
-  return FromVector<float>(values, {rows, columns}, {.device = Cpu()});
-}
 
 // One thread an op, and puts the caller's number back.
 class OneThread {
@@ -45,7 +41,125 @@ class OneThread {
   int saved_;
 };
 
-void Seed(const Training& training) { ManualSeed(training.seed + 100); }
+std::unique_ptr<amp::Autocast> AutocastOf(const Training& training) {
+  if (training.precision == Precision::kFloat32) return nullptr;
+  const bool bfloat16 = training.precision == Precision::kBFloat16;
+  return std::make_unique<amp::Autocast>(
+      amp::AutocastOptions{.dtype = bfloat16 ? DType::kBFloat16 : DType::kFloat16});
+}
+
+// The optimizer, and with float16 the scaler, of the parameters of one process; and what becomes of
+// its steps.
+class Trainer {
+ public:
+  Trainer(const Training& training, nn::Module& module, std::shared_ptr<comm::Communicator> group)
+      : module_(module) {
+    const NamedTensors parameters = module.NamedParameters();
+    if (!parameters.empty()) {
+      optimizer_ =
+          std::make_unique<optim::Sgd>(parameters, optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
+    }
+    if (training.precision == Precision::kFloat16) {
+      scaler_ = std::make_unique<amp::GradScaler>(
+          amp::GradScalerOptions{.init_scale = 0x1p20, .backoff_factor = 0x1p-4, .group = group});
+    }
+    ManualSeed(training.seed + 100);
+  }
+
+  Tensor Scale(const Tensor& loss) const {
+    return scaler_ != nullptr ? scaler_->Scale(loss) : loss;
+  }
+
+  void Step(double loss) {
+    trained_.losses.push_back(loss);
+    if (scaler_ != nullptr) {
+      trained_.stepped.push_back(scaler_->Step(*optimizer_));
+      scaler_->Update();
+    } else if (optimizer_ != nullptr) {
+      optimizer_->Step();
+    }
+  }
+
+  Trained Finish() {
+    trained_.parameters = ParametersOf(module_);
+    return trained_;
+  }
+
+ private:
+  nn::Module& module_;
+  std::unique_ptr<optim::Sgd> optimizer_;
+  std::unique_ptr<amp::GradScaler> scaler_;
+  Trained trained_;
+};
+
+// `trainer` is there when the pipeline steps.
+PipelineOptions OptionsOf(const TestModel& model, Schedule schedule,
+                          const std::unique_ptr<Trainer>& trainer) {
+  if (!model.wiring.empty()) schedule.edges = EdgesOf(model.wiring);
+  return {.schedule = std::move(schedule),
+          .loss = model.loss,
+          .wiring = model.wiring,
+          .tied = model.tied,
+          .scale_loss = [&trainer](const Tensor& loss) { return trainer->Scale(loss); }};
+}
+
+Trained TrainWith(Pipeline& pipeline, const Training& training, Trainer& trainer) {
+  for (int step = 0; step < training.steps; ++step) {
+    pipeline.module().ZeroGrad();
+    double loss = 0;
+    {
+      const auto autocast = AutocastOf(training);
+      loss = pipeline.Step({InputsOf(training, step)}, {TargetsOf(training, step)}).loss;
+    }
+    trainer.Step(loss);
+  }
+  return trainer.Finish();
+}
+
+TensorList InputsOfStage(const TestModel& model, int stage, const std::vector<Tensor>& batch,
+                         const std::vector<TensorList>& outputs) {
+  if (model.wiring.empty()) {
+    return stage == 0 ? TensorList(batch.begin(), batch.end()) : outputs.back();
+  }
+  TensorList inputs;
+  for (const InputSource& source : model.wiring[static_cast<size_t>(stage)]) {
+    const auto index = static_cast<size_t>(source.index);
+    inputs.push_back(source.stage == kBatch ? batch[index]
+                                            : outputs[static_cast<size_t>(source.stage)][index]);
+  }
+  return inputs;
+}
+
+// The copies of a tied parameter, in the order of stages.
+std::vector<Tensor> CopiesOf(const TestModel& model, const std::vector<StageParameter>& group) {
+  std::vector<Tensor> copies;
+  for (const StageParameter& copy : group) {
+    for (const auto& [path, module] : model.stages[static_cast<size_t>(copy.stage)].parts) {
+      for (const auto& [name, tensor] : module->NamedParameters()) {
+        if (path + "." + name == copy.name) copies.push_back(tensor);
+      }
+    }
+  }
+  return copies;
+}
+
+void MakeTiedEqual(const TestModel& model) {
+  const autograd::NoGradScope no_grad;
+  for (const auto& group : model.tied) {
+    const std::vector<Tensor> copies = CopiesOf(model, group);
+    for (size_t i = 1; i < copies.size(); ++i) CopyInto(copies[i], copies[0]);
+  }
+}
+
+void AddTiedGradients(const TestModel& model) {
+  const autograd::NoGradScope no_grad;
+  for (const auto& group : model.tied) {
+    const std::vector<Tensor> copies = CopiesOf(model, group);
+    Tensor sum = autograd::Grad(copies[0]);
+    for (size_t i = 1; i < copies.size(); ++i) sum = Add(sum, autograd::Grad(copies[i]));
+    for (const Tensor& copy : copies) autograd::SetGrad(copy, Clone(sum));
+  }
+}
 
 }  // namespace
 
@@ -53,38 +167,6 @@ bool IsSoakRun() {
   const std::vector<std::string> arguments = testing::internal::GetArgvs();
   return std::find(arguments.begin(), arguments.end(), "--soak") != arguments.end();
 }
-
-std::shared_ptr<nn::Sequential> MakeMlp(int layers, uint64_t seed, double dropout) {
-  const std::vector<int64_t> sizes = {5, 7, 9, 7, 11, 5, 7};
-  ManualSeed(seed);
-  auto model = std::make_shared<nn::Sequential>();
-  int64_t width = 5;
-  for (int i = 0; i < layers; ++i) {
-    if (i % 2 == 1 && i + 1 < layers) {
-      if (dropout > 0 && i % 4 == 3) {
-        model->Emplace<nn::Dropout>(dropout);
-      } else {
-        model->Emplace<nn::Tanh>();
-      }
-      continue;
-    }
-    // The last two are linear where the number is even.
-    const bool last = i + 1 == layers;
-    const int64_t next = last ? 3 : sizes[static_cast<size_t>(i / 2 + 1) % sizes.size()];
-    model->Emplace<nn::Linear>(width, next);
-    width = next;
-  }
-  return model;
-}
-
-Tensor Inputs(int64_t first, int64_t rows) { return Waves(first, rows, 5, 0.7); }
-Tensor Targets(int64_t first, int64_t rows) { return Waves(first, rows, 3, 0.3); }
-
-std::vector<Stage> CutEvenly(const nn::Sequential& model, int stages) {
-  return SplitSequential(model, SplitPoints(std::vector<double>(model.size(), 1), stages));
-}
-
-Tensor MseOf(TensorSpan outputs, TensorSpan targets) { return MseLoss(outputs[0], targets[0]); }
 
 std::map<std::string, std::vector<float>> ParametersOf(const nn::Module& module) {
   std::map<std::string, std::vector<float>> values;
@@ -103,94 +185,83 @@ std::map<std::string, std::vector<float>> GradientsOf(const nn::Module& module) 
   return values;
 }
 
-Trained TrainAlone(const Schedule& schedule, const Training& training) {
+Trained TrainAlone(Schedule schedule, const Training& training) {
   const OneThread one_thread;
-  const auto model = MakeMlp(training.layers, training.seed, training.dropout);
   const int stages = schedule.stage_count(), micro_batches = schedule.micro_batches;
-  const std::vector<Stage> parts = CutEvenly(*model, stages);
-  optim::Sgd optimizer(model->NamedParameters(), {.lr = 0.1, .momentum = 0.9});
-  Seed(training);
-  Trained trained;
+  const TestModel model = MakeTestModel(training, stages);
+  StageTree whole;
+  for (const Stage& stage : model.stages) {
+    for (const auto& [path, module] : stage.parts) whole.Add(path, module);
+  }
+  MakeTiedEqual(model);
+  Trainer trainer(training, whole, nullptr);
   for (int step = 0; step < training.steps; ++step) {
-    optimizer.ZeroGrad();
+    whole.ZeroGrad();
     const RandomStreams start = ThreadGenerators();
-    const auto inputs =
-        SplitRows({Inputs(step * training.rows, training.rows)}, micro_batches, "input");
-    const auto targets =
-        SplitRows({Targets(step * training.rows, training.rows)}, micro_batches, "target");
+    const auto inputs = SplitRows({InputsOf(training, step)}, micro_batches, "input");
+    const auto targets = SplitRows({TargetsOf(training, step)}, micro_batches, "target");
     double sum = 0;
     for (int m = 0; m < micro_batches; ++m) {
       const auto at = static_cast<size_t>(m);
-      TensorList x = {inputs[at][0]};
-      for (int s = 0; s < stages; ++s) {
-        ThreadGenerators() = StageStreams(start, s, stages, m);
-        x = parts[static_cast<size_t>(s)].forward(x);
+      Tensor loss;
+      {
+        const auto autocast = AutocastOf(training);
+        std::vector<TensorList> outputs;
+        for (int s = 0; s < stages; ++s) {
+          ThreadGenerators() = StageStreams(start, s, stages, m);
+          outputs.push_back(model.stages[static_cast<size_t>(s)].forward(
+              InputsOfStage(model, s, inputs[at], outputs)));
+        }
+        loss = model.loss(outputs.back(), targets[at]);
       }
-      const Tensor loss = MseOf(x, targets[at]);
       const double share =
           static_cast<double>(inputs[at][0].size(0)) / static_cast<double>(training.rows);
-      autograd::Backward(share == 1 ? loss : Mul(loss, share));
+      autograd::Backward(trainer.Scale(share == 1 ? loss : Mul(loss, share)));
       sum += share * loss.Item<double>();
     }
     ThreadGenerators() = StreamsAfter(start, stages, micro_batches);
-    optimizer.Step();
-    trained.losses.push_back(sum);
+    AddTiedGradients(model);
+    trainer.Step(sum);
   }
-  trained.parameters = ParametersOf(*model);
-  return trained;
+  return trainer.Finish();
 }
 
-Trained TrainThreads(const Schedule& schedule, const Training& training) {
-  const auto model = MakeMlp(training.layers, training.seed, training.dropout);
-  Pipeline pipeline(
-      CutEvenly(*model, schedule.stage_count()),
-      {.schedule = schedule, .loss = MseOf, .threads_per_rank = 1, .timeout = absl::Seconds(30)});
-  optim::Sgd optimizer(pipeline.module().NamedParameters(), {.lr = 0.1, .momentum = 0.9});
-  Seed(training);
-  Trained trained;
-  for (int step = 0; step < training.steps; ++step) {
-    optimizer.ZeroGrad();
-    const StepResult result = pipeline.Step({Inputs(step * training.rows, training.rows)},
-                                            {Targets(step * training.rows, training.rows)});
-    optimizer.Step();
-    trained.losses.push_back(result.loss);
-  }
-  trained.parameters = ParametersOf(pipeline.module());
-  return trained;
+Trained TrainThreads(Schedule schedule, const Training& training) {
+  TestModel model = MakeTestModel(training, schedule.stage_count());
+  std::unique_ptr<Trainer> trainer;
+  PipelineOptions options = OptionsOf(model, std::move(schedule), trainer);
+  options.threads_per_rank = 1;
+  options.timeout = absl::Seconds(60);
+  Pipeline pipeline(std::move(model.stages), options);
+  trainer = std::make_unique<Trainer>(training, pipeline.module(), nullptr);
+  return TrainWith(pipeline, training, *trainer);
 }
 
-Trained TrainRanks(const Schedule& schedule, const Training& training, const std::string& backend) {
+Trained TrainRank(Schedule schedule, const Training& training,
+                  std::shared_ptr<comm::Communicator> world) {
+  TestModel model = MakeTestModel(training, schedule.stage_count());
+  std::unique_ptr<Trainer> trainer;
+  const PipelineOptions options = OptionsOf(model, schedule, trainer);
+  Pipeline pipeline(StagesOf(schedule, world->rank(), std::move(model.stages)), world, options);
+  trainer = std::make_unique<Trainer>(training, pipeline.module(), world);
+  return TrainWith(pipeline, training, *trainer);
+}
+
+Trained TrainRanks(Schedule schedule, const Training& training, const std::string& backend) {
   Trained trained;
   std::mutex mutex;
   OnRanks(
       schedule.rank_count(),
       [&](int rank, std::shared_ptr<comm::Communicator> world) {
-        const auto model = MakeMlp(training.layers, training.seed, training.dropout);
-        Pipeline pipeline(StagesOf(schedule, rank, CutEvenly(*model, schedule.stage_count())),
-                          world, {.schedule = schedule, .loss = MseOf});
-        const NamedTensors parameters = pipeline.module().NamedParameters();
-        std::unique_ptr<optim::Sgd> optimizer;
-        if (!parameters.empty()) {
-          optimizer = std::make_unique<optim::Sgd>(parameters,
-                                                   optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
-        }
-        Seed(training);
-        std::vector<double> losses;
-        for (int step = 0; step < training.steps; ++step) {
-          pipeline.module().ZeroGrad();
-          const StepResult result = pipeline.Step({Inputs(step * training.rows, training.rows)},
-                                                  {Targets(step * training.rows, training.rows)});
-          if (optimizer != nullptr) optimizer->Step();
-          losses.push_back(result.loss);
-        }
+        const Trained own = TrainRank(schedule, training, std::move(world));
         std::lock_guard<std::mutex> lock(mutex);
         if (!trained.losses.empty()) {
-          EXPECT_EQ(losses, trained.losses) << "of rank " << rank;
+          EXPECT_EQ(own.losses, trained.losses) << "of rank " << rank;
+          EXPECT_EQ(own.stepped, trained.stepped) << "of rank " << rank;
         }
-        trained.losses = losses;
-        for (auto& [name, values] : ParametersOf(pipeline.module())) {
-          trained.parameters[name] = values;
-        }
+        trained.losses = own.losses;
+        trained.stepped = own.stepped;
+        trained.parameters.insert(own.parameters.begin(), own.parameters.end());
       },
       backend);
   return trained;
@@ -198,11 +269,31 @@ Trained TrainRanks(const Schedule& schedule, const Training& training, const std
 
 void ExpectSame(const Trained& got, const Trained& wanted) {
   EXPECT_EQ(got.losses, wanted.losses);
+  EXPECT_EQ(got.stepped, wanted.stepped);
   EXPECT_EQ(got.parameters.size(), wanted.parameters.size());
   for (const auto& [name, values] : wanted.parameters) {
     const auto it = got.parameters.find(name);
     ASSERT_NE(it, got.parameters.end()) << name;
     EXPECT_EQ(it->second, values) << name;
+  }
+}
+
+void ExpectNear(const Trained& got, const Trained& wanted, double bound) {
+  ASSERT_EQ(got.losses.size(), wanted.losses.size());
+  for (size_t step = 0; step < wanted.losses.size(); ++step) {
+    EXPECT_NEAR(got.losses[step], wanted.losses[step], bound * std::abs(wanted.losses[step]));
+  }
+  EXPECT_EQ(got.parameters.size(), wanted.parameters.size());
+  for (const auto& [name, values] : wanted.parameters) {
+    const auto it = got.parameters.find(name);
+    ASSERT_NE(it, got.parameters.end()) << name;
+    ASSERT_EQ(it->second.size(), values.size()) << name;
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, std::abs(double{values[i]}));
+      difference = std::max(difference, std::abs(double{values[i]} - double{it->second[i]}));
+    }
+    EXPECT_LE(difference, bound * largest) << name;
   }
 }
 

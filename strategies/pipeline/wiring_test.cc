@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
@@ -426,6 +427,44 @@ TEST(PipelineWiring, TiedCopiesHaveTheSumOfTheirGradients) {
     ExpectNear(threads, wanted, 1e-6f);
     EXPECT_EQ(threads.at("wte.weight"), threads.at("head.weight"));
     EXPECT_EQ(OverRanks(TiedCase, schedule, rounds), threads);
+  }
+}
+
+// The same with two tensors of one value: each has the gradients of its own use.
+Case ApartCase() {
+  Case result = TiedCase();
+  const Tensor first = result.stages[0].parts[0].second->Parameters()[0];
+  const autograd::NoGradScope no_grad;
+  CopyInto(result.stages[2].parts[0].second->Parameters()[0], first);
+  result.tied.clear();
+  return result;
+}
+
+std::vector<float> Sum(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> sum;
+  for (size_t i = 0; i < a.size(); ++i) sum.push_back(a[i] + b[i]);
+  return sum;
+}
+
+// Each use is accumulated over the micro-batches of a step, then both are added, then that to what
+// earlier steps have left: bit for bit, for any number of micro-batches.
+TEST(PipelineWiring, TiedCopiesHaveTheSumOfBothUsesBitForBit) {
+  for (const int micro_batches : {1, 2, 3, 6}) {
+    const Gradients step = Alone(ApartCase, micro_batches);
+    const std::vector<float> both = Sum(step.at("wte.weight"), step.at("head.weight"));
+    for (const int rounds : {1, 3}) {
+      Gradients wanted = Alone(ApartCase, micro_batches, rounds);
+      std::vector<float> sum = both;
+      for (int round = 1; round < rounds; ++round) sum = Sum(sum, both);
+      wanted["wte.weight"] = wanted["head.weight"] = sum;
+      for (const Schedule& schedule :
+           {GPipe(3, micro_batches), OneForwardOneBackward(3, micro_batches),
+            ZeroBubbleH1(3, micro_batches)}) {
+        SCOPED_TRACE(absl::StrCat(schedule.name, ", ", micro_batches, ", ", rounds));
+        EXPECT_EQ(InThreads(TiedCase, schedule, rounds), wanted);
+        EXPECT_EQ(OverRanks(TiedCase, schedule, rounds), wanted);
+      }
+    }
   }
 }
 
