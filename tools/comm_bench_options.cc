@@ -85,7 +85,7 @@ const std::vector<std::string>& OpNames() {
 Options ParseOptions(const std::vector<std::string>& arguments) {
   Options options;
   for (const std::string& argument : arguments) {
-    if (argument == "--json" || argument == "--help") {
+    if (argument == "--json" || argument == "--help" || argument == "-h") {
       (argument == "--json" ? options.json : options.help) = true;
       continue;
     }

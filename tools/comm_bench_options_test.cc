@@ -27,6 +27,7 @@ TEST(OptionsTest, Parses) {
   EXPECT_TRUE(options.json);
   EXPECT_EQ(ParseOptions({"--op=all"}).ops, OpNames());
   EXPECT_TRUE(ParseOptions({"--help"}).help);
+  EXPECT_TRUE(ParseOptions({"-h"}).help);
 }
 
 TEST(OptionsTest, RefusesByName) {

@@ -30,7 +30,7 @@ int Run(const std::vector<std::string>& arguments) {
   bool json = false;
   std::string folder;
   for (const std::string& argument : arguments) {
-    if (argument == "--help") {
+    if (argument == "--help" || argument == "-h") {
       std::printf("%s", kHelp);
       return 0;
     }

@@ -293,6 +293,7 @@ TEST_F(FlightReportTest, TheProgram) {
   EXPECT_EQ(run(folder_), absl::StrCat("0 ", ToText(report_)));
   EXPECT_EQ(run("--json " + folder_), absl::StrCat("0 ", ToJson(report_)));
   EXPECT_TRUE(absl::StartsWith(run("--help"), "0 flight_recorder [--json]"));
+  EXPECT_EQ(run("-h"), run("--help"));
   EXPECT_EQ(run(""), "1 flight_recorder: which folder? See --help\n");
   EXPECT_TRUE(absl::StrContains(run("--xml " + folder_), "\"--xml\" is not expected"));
   EXPECT_TRUE(

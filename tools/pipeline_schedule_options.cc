@@ -147,7 +147,7 @@ Options ParseOptions(const std::vector<std::string>& arguments) {
   Options options;
   std::set<std::string> given;
   for (const std::string& argument : arguments) {
-    if (argument == "--help") {
+    if (argument == "--help" || argument == "-h") {
       options.help = true;
       continue;
     }

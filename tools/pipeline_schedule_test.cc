@@ -47,6 +47,7 @@ TEST(PipelineScheduleTest, Draws) {
   EXPECT_TRUE(StartsWith(Output("--schedule=interleaved --stages=8 --stages_per_rank=2"),
                          "0 interleaved: 4 ranks, makespan 0.057 s, bubble 15.8%\n"));
   EXPECT_TRUE(StartsWith(Output("--help"), "0 Simulates a schedule"));
+  EXPECT_EQ(Output("-h"), Output("--help"));
 }
 
 TEST(PipelineScheduleTest, LinksTakeTime) {

@@ -66,7 +66,7 @@ void Set(absl::string_view flag, absl::string_view value, Options* options) {
 Options ParseOptions(const std::vector<std::string>& arguments) {
   Options options;
   for (const std::string& argument : arguments) {
-    if (argument == "--json" || argument == "--help") {
+    if (argument == "--json" || argument == "--help" || argument == "-h") {
       (argument == "--json" ? options.json : options.help) = true;
       continue;
     }

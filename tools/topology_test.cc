@@ -32,6 +32,7 @@ TEST(OptionsTest, Parses) {
   EXPECT_EQ(options.threads, 2);
   EXPECT_TRUE(options.json);
   EXPECT_TRUE(ParseOptions({"--help"}).help);
+  EXPECT_TRUE(ParseOptions({"-h"}).help);
   EXPECT_EQ(ParseOptions({}).devices, (std::vector<Device>{Cpu(0), Cpu(1)}));
 }
 

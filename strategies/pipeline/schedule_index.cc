@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -31,16 +32,60 @@ ScheduleIndex::ScheduleIndex(const Schedule& schedule)
   }
   size_t actions_in_all = 0;
   for (const std::vector<Action>& actions : schedule.ranks) actions_in_all += actions.size();
-  positions_.reserve(actions_in_all);
+  for (const std::vector<int>& outputs : outputs_) {
+    first_edge_.push_back(edges_);
+    edges_ += outputs.size();
+  }
+  const double slots =
+      4.0 * static_cast<double>(outputs_.size() + edges_) * std::max(0, schedule.micro_batches);
+  if (slots <= 8.0 * static_cast<double>(actions_in_all) + 1024) {
+    table_.resize(static_cast<size_t>(slots), -1);
+  }
   for (const std::vector<Action>& actions : schedule.ranks) {
     for (size_t i = 0; i < actions.size(); ++i) {
-      positions_.emplace(Key(actions[i]), static_cast<int>(i));
+      if (const std::optional<size_t> slot = SlotOf(actions[i]); slot.has_value()) {
+        if (table_[*slot] < 0) table_[*slot] = static_cast<int>(i);
+      } else {
+        positions_.emplace(Key(actions[i]), static_cast<int>(i));
+      }
       has_transfers_ = has_transfers_ || IsTransfer(actions[i].kind);
     }
   }
 }
 
+std::optional<size_t> ScheduleIndex::SlotOf(const Action& action) const {
+  const auto stages = static_cast<int>(outputs_.size());
+  const int micro_batches = schedule_.micro_batches;
+  if (table_.empty() || action.micro_batch < 0 || action.micro_batch >= micro_batches ||
+      action.stage < 0 || action.stage >= stages) {
+    return std::nullopt;
+  }
+  const auto kind = static_cast<size_t>(action.kind);
+  size_t row = 0;
+  if (!IsTransfer(action.kind)) {
+    if (action.peer_stage != -1) return std::nullopt;
+    row = kind * outputs_.size() + static_cast<size_t>(action.stage);
+  } else {
+    const int from = std::min(action.stage, action.peer_stage);
+    const int to = std::max(action.stage, action.peer_stage);
+    if (from < 0 || to >= stages) return std::nullopt;
+    const std::vector<int>& ends = outputs_[static_cast<size_t>(from)];
+    const auto end = std::find(ends.begin(), ends.end(), to);
+    if (end == ends.end()) return std::nullopt;
+    // Of the edge's two directions, F and B, and of SEND and RECV: the stage may be either end.
+    const bool goes_up = action.stage == to;
+    const auto transfer = kind - static_cast<size_t>(ActionKind::kSendForward);
+    const bool natural = (action.kind == ActionKind::kRecvForward ||
+                          action.kind == ActionKind::kSendBackward) == goes_up;
+    if (!natural) return std::nullopt;  // a SEND_F to an earlier stage
+    row = 4 * outputs_.size() + transfer * edges_ + first_edge_[static_cast<size_t>(from)] +
+          static_cast<size_t>(end - ends.begin());
+  }
+  return row * static_cast<size_t>(micro_batches) + static_cast<size_t>(action.micro_batch);
+}
+
 int ScheduleIndex::Position(const Action& action) const {
+  if (const std::optional<size_t> slot = SlotOf(action); slot.has_value()) return table_[*slot];
   const auto found = positions_.find(Key(action));
   return found == positions_.end() ? -1 : found->second;
 }

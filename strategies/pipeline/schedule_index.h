@@ -5,7 +5,9 @@
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_SCHEDULE_INDEX_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_SCHEDULE_INDEX_H_
 
+#include <cstddef>
 #include <functional>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -43,9 +45,18 @@ class ScheduleIndex {
   std::vector<int> Execute(const std::function<void(int rank, int position)>& visit) const;
 
  private:
+  // In `table_`; none for what has no place there.
+  std::optional<size_t> SlotOf(const Action& action) const;
+
   const Schedule& schedule_;
   std::vector<std::vector<int>> inputs_;
   std::vector<std::vector<int>> outputs_;
+  // Positions by kind, stage or edge, and micro-batch: most of what is done with a large schedule
+  // is to look these up. Empty where the lists are much shorter than that; what is out of range is
+  // in `positions_`.
+  std::vector<int> table_;
+  std::vector<size_t> first_edge_;  // of each stage, among the edges by where they begin
+  size_t edges_ = 0;
   absl::flat_hash_map<std::tuple<ActionKind, int, int, int>, int> positions_;
   bool has_transfers_ = false;
 };
