@@ -8,9 +8,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "lockstep/amp/training/training_step.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
@@ -27,12 +30,16 @@
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/adamw.h"
+#include "lockstep/nn/optim/optimizer.h"
 #include "lockstep/state/safetensors.h"
 #include "lockstep/strategies/engine/deepspeed_config.h"
 #include "lockstep/strategies/engine/engine.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/memory_estimate.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharded_communication_hook.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharded_files.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 
@@ -149,7 +156,90 @@ void Hybrid(comm::RankContext& context) {
       model, mesh,
       {.sharding_strategy = strategies::ShardingStrategy::kHybridShard,
        .wrap_policy = strategies::WrapByType<models::Gpt2Block>()});
+  const Tensor ids = Ids(world->rank()), targets = Ids(world->rank() + 1);
+  const Tensor more_ids = Ids(5), more_targets = Ids(6);
+  {
+    strategies::FullyShardedDataParallel::NoAllReduce no_all_reduce(fsdp);
+    autograd::Backward(model->Loss(ids, targets) * 0.5);
+  }
+  autograd::Backward(model->Loss(more_ids, more_targets) * 0.5);
+}
+
+void Compressed(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  auto model = std::make_shared<models::Gpt2>(config);
+  strategies::FullyShardedDataParallel fsdp(
+      model, world,
+      {.wrap_policy = strategies::WrapByType<models::Gpt2Block>(),
+       .communication_hook =
+           std::make_shared<strategies::ShardedCompressionHook>(DType::kBFloat16)});
   autograd::Backward(model->Loss(Ids(world->rank()), Ids(world->rank() + 1)));
+}
+
+void Thawing(comm::RankContext& context) {
+  std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(context.group_options());
+  auto model = std::make_shared<models::Gpt2>(config);
+  model->SetRequiresGrad(false);
+  model->transformer()->h()[1]->SetRequiresGrad(true);
+  const auto wrap = [&] {
+    return std::make_unique<strategies::FullyShardedDataParallel>(
+        model, world,
+        strategies::FullyShardedDataParallelOptions{
+            .wrap_policy = strategies::WrapByType<models::Gpt2Block>()});
+  };
+  auto fsdp = wrap();
+  auto optimizer = std::make_unique<optim::AdamW>(model->NamedParameters());
+  autograd::Backward(model->Loss(Ids(world->rank()), Ids(world->rank() + 1)));
+  optimizer->Step();
+
+  optim::OptimizerState learnt = fsdp->FullOptimizerState(*optimizer, /*rank0_only=*/false);
+  fsdp->Unwrap();
+  model->SetRequiresGrad(true);
+  fsdp = wrap();  // a new FullyShardedDataParallel
+  optimizer = std::make_unique<optim::AdamW>(model->NamedParameters());
+  fsdp->LoadFullOptimizerState(*optimizer, learnt);
+
+  autograd::Backward(model->Loss(Ids(world->rank()), Ids(world->rank() + 1)));
+  optimizer->Step();
+}
+
+void Estimate() {
+  std::shared_ptr<models::Gpt2> model;
+  {
+    nn::DeferredInitScope deferred;
+    model = std::make_shared<models::Gpt2>(models::Gpt2Config{
+        .layers = 12, .heads = 12, .width = 768, .block = 64, .vocabulary = 256});
+  }
+  strategies::MemoryEstimate bytes = strategies::EstimateMemory(
+      *model, {.wrap_policy = strategies::WrapByType<models::Gpt2Block>()}, {.ranks = 8});
+  // The table of the page, in 0.1 MB.
+  const auto row = [&](strategies::ShardingStrategy strategy, bool zero, bool offload) {
+    const strategies::MemoryEstimate of =
+        strategies::EstimateMemory(*model,
+                                   {.sharding_strategy = strategy,
+                                    .wrap_policy = strategies::WrapByType<models::Gpt2Block>(),
+                                    .cpu_offload = offload},
+                                   {.ranks = 8, .zero_optimizer = zero});
+    std::string text;
+    for (const int64_t part :
+         {of.parameters, of.gradients, of.optimizer, of.state(), of.gathered}) {
+      absl::StrAppendFormat(&text, " %.1f |", 1e-6 * static_cast<double>(part));
+    }
+    return text;
+  };
+  std::ifstream file("docs/fsdp.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  using enum strategies::ShardingStrategy;
+  for (const std::string& line :
+       {"| `kNoShard` |" + row(kNoShard, false, false),
+        "| `kNoShard`, `zero_optimizer` |" + row(kNoShard, true, false),
+        "| `kShardGradOp` |" + row(kShardGradOp, false, false),
+        "| `kFullShard` |" + row(kFullShard, false, false),
+        "| `kFullShard`, `cpu_offload` |" + row(kFullShard, false, true)}) {
+    EXPECT_TRUE(absl::StrContains(page.str(), line)) << line;
+  }
+  EXPECT_GT(bytes.gathered, 0);
 }
 
 void Deferred(comm::RankContext& context) {
@@ -184,11 +274,15 @@ TEST(FsdpPageTest, ExamplesRun) {
   comm::SpawnThreads(2, &Functions).ThrowIfFailed();
   comm::SpawnThreads(2, &Training).ThrowIfFailed();
   comm::SpawnThreads(4, &Hybrid).ThrowIfFailed();
+  comm::SpawnThreads(2, &Compressed).ThrowIfFailed();
+  comm::SpawnThreads(2, &Thawing).ThrowIfFailed();
   comm::SpawnThreads(2, &Deferred).ThrowIfFailed();
   comm::SpawnOptions options;
   options.argument = Pretrained();
   comm::SpawnThreads(2, &Given, options).ThrowIfFailed();
 }
+
+TEST(FsdpPageTest, TheTableOfEstimates) { Estimate(); }
 
 TEST(FsdpPageTest, ShowsThisCode) {
   docs::ExpectSnippetsCompiled("docs/fsdp.md", "docs/fsdp_example_test.cc");

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/strategies/claim_gradient.h"
 #include "lockstep/strategies/distributed_data_parallel/module_guard.h"
 #include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
 #include "lockstep/tensor/tensor.h"
@@ -17,6 +18,8 @@ namespace lockstep::strategies {
 namespace {
 
 using Options = DistributedDataParallelOptions;
+
+constexpr char kName[] = "DistributedDataParallel";
 
 // What the names in a state begin with.
 constexpr char kPending[] = "pending.";
@@ -98,9 +101,11 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<nn::Module> mod
   synced_ = Kept(all, options);
   // Before checks of this rank alone: a rank that fails one must not leave the others waiting, and
   // ranks that agree fail it together.
-  if (options.init_sync) VerifySameTensors("DistributedDataParallel", synced_, *group_);
+  if (options.init_sync) VerifySameTensors(kName, synced_, *group_);
+  CheckNotLost(kName, synced_);
   CheckIgnored(all, options);
   const NamedTensors parameters = Kept(module_->NamedParameters(), options);
+  CheckUnsharded(kName, parameters);
   CheckDeviceIds(parameters, options);
   reduced_ = Trainable(parameters);
   reducer_ = std::make_shared<Reducer>(reduced_, group_, MakeReducerOptions(module_, options));

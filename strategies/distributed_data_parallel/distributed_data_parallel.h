@@ -94,11 +94,13 @@ class DistributedDataParallel {
   // Every rank of `group` calls it. Throws InvalidArgument (null, no parameter requires a gradient,
   // device_ids that are not the parameters', unknown ignored ones, parameters of a dtype without
   // averages, ranks that differ, sizes below 1), AlreadyExists (a parameter's gradient is averaged
-  // by another strategy), Unimplemented (options that exclude each other) and what the group
+  // by another strategy, or the parameter sharded), FailedPrecondition (it was sharded by one that
+  // is gone), Unimplemented (options that exclude each other) and what the group
   // throws.
   //
   // The first backward after parameters were added, removed, replaced, moved, converted, frozen or
-  // thawed throws FailedPrecondition.
+  // thawed throws FailedPrecondition: destroy this object, make the change, and make a new one; the
+  // optimizer may stay.
   DistributedDataParallel(std::shared_ptr<nn::Module> module,
                           std::shared_ptr<comm::Communicator> group,
                           const DistributedDataParallelOptions& options = {});

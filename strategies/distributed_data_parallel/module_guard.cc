@@ -13,9 +13,9 @@ namespace lockstep::strategies {
 namespace {
 
 [[noreturn]] void Throw(const std::string& what) {
-  throw FailedPreconditionError(
-      absl::StrCat("DistributedDataParallel: the module has changed since it was wrapped: ", what,
-                   "; make the change first and wrap the module then"));
+  throw FailedPreconditionError(absl::StrCat(
+      "DistributedDataParallel: the module has changed since it was wrapped: ", what,
+      "; destroy this DistributedDataParallel, make the change, and make a new one then"));
 }
 
 }  // namespace

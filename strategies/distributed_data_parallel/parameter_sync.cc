@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/strategies/claim_gradient.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/shape.h"
@@ -26,7 +27,8 @@ std::string Describe(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {
     absl::StrAppend(&text, name, " ", DTypeName(tensor.dtype()), ToString(tensor.shape()),
-                    autograd::RequiresGrad(tensor) ? "" : " without gradient", "\n");
+                    autograd::RequiresGrad(tensor) ? "" : " without gradient",
+                    IsLost(tensor) ? " whose elements are lost" : "", "\n");
   }
   return text;
 }
@@ -48,8 +50,12 @@ void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
     throw InvalidArgumentError(
         absl::StrCat(strategy, ": the ranks' parameters differ: number ", i, " is ", line(first),
                      " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
-                     first.size(), " and ", other.size(), "); build the same model on every rank"));
+                     first.size(), " and ", other.size(),
+                     "); build the same model on every rank, and shard it once (the "
+                     "parts of a FullyShardedDataParallel differ; its Unwrap() puts whole "
+                     "parameters back)"));
   }
+  CheckNotLost(strategy, tensors);
 }
 
 std::vector<int64_t> BroadcastIndices(const std::vector<int64_t>& indices,

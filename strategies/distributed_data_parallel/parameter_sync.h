@@ -16,7 +16,8 @@ namespace lockstep::strategies {
 
 // Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order,
 // shapes, dtypes and whether they require gradients. The error names `strategy`, the first tensor
-// that differs and both ranks. Two AllGathers.
+// that differs and both ranks. Throws FailedPrecondition for one whose elements are lost
+// (claim_gradient.h). Two AllGathers.
 void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
                        comm::Communicator& group);
 

@@ -23,6 +23,7 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/testing.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
 
 namespace lockstep::strategies {
 namespace {
@@ -83,8 +84,16 @@ std::unique_ptr<FullyShardedDataParallel> Shard(const Setting& setting, const Gr
 
 // Frozen, tied and empty parts among them.
 std::shared_ptr<models::Mlp> Prepared(int rank) {
-  auto model = MakeMlp(rank);
-  autograd::SetRequiresGrad(model->Parameters()[3], false);
+  ManualSeed(static_cast<uint64_t>(100 + rank));
+  auto model = std::make_shared<models::Mlp>(
+      models::MlpConfig{.sizes = {3, 5, 5, 5, 2}, .activation = models::MlpActivation::kTanh});
+  std::vector<nn::Linear*> layers;
+  for (const auto& [name, module] : model->NamedModules()) {
+    if (auto* layer = dynamic_cast<nn::Linear*>(module)) layers.push_back(layer);
+  }
+  layers.at(2)->weight = layers.at(1)->weight;
+  EXPECT_EQ(model->Parameters().size(), 7u);  // of 4 layers
+  autograd::SetRequiresGrad(layers.at(1)->bias, false);
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -132,7 +133,8 @@ TEST(ErrorsTest, WrappingTwice) {
     FullyShardedDataParallel fsdp(model, world, Units());
     ExpectError(StatusCode::kAlreadyExists, "is averaged by another strategy already",
                 [&] { FullyShardedDataParallel again(model, world); });
-    ExpectError(StatusCode::kAlreadyExists, "averag",
+    ExpectError(StatusCode::kAlreadyExists,
+                "layers.0.weight is sharded by a FullyShardedDataParallel already",
                 [&] { DistributedDataParallel ddp(model, world); });
     autograd::Backward(LossOf(*model, 0, 1, 0));
     EXPECT_EQ(FullParameters(fsdp, *model), testing_util::AllParameters(*MakeMlp(0)));
@@ -174,23 +176,24 @@ TEST(ErrorsTest, RanksThatDiffer) {
 // ---- Parameters that change under it ----
 
 TEST(ErrorsTest, ParametersThatAreChangedAfterwards) {
-  const std::vector<std::function<void(models::Mlp&)>> changes = {
-      [](models::Mlp& model) { model.To(DType::kFloat64); },
-      [](models::Mlp& model) { model.To(Cpu(1)); },
-      [](models::Mlp& model) { model.SetRequiresGrad(false); },
-      [](models::Mlp& model) {
-        const Tensor weight = LayerOf(model, "layers.0").weight;
-        weight.SetData(Clone(weight));
-      }};
-  for (const auto& change : changes) {
+  const std::string moved = "was moved, converted or replaced after it was sharded";
+  const std::vector<std::pair<std::string, std::function<void(models::Mlp&)>>> changes = {
+      {moved, [](models::Mlp& model) { model.To(DType::kFloat64); }},
+      {moved, [](models::Mlp& model) { model.To(Cpu(1)); }},
+      {"was frozen after it was sharded; call Unwrap() on all ranks",
+       [](models::Mlp& model) { model.SetRequiresGrad(false); }},
+      {moved, [](models::Mlp& model) {
+         const Tensor weight = LayerOf(model, "layers.0").weight;
+         weight.SetData(Clone(weight));
+       }}};
+  for (const auto& [words, change] : changes) {
     OnRanks(2, [&](int rank, Group world) {
       auto model = MakeMlp(0);
       FullyShardedDataParallel fsdp(model, world, Units());
       autograd::Backward(LossOf(*model, rank, 2, 0));
       model->ZeroGrad();
       change(*model);
-      ExpectError(StatusCode::kFailedPrecondition,
-                  "parameter layers.0.weight was moved, converted, replaced, frozen or thawed",
+      ExpectError(StatusCode::kFailedPrecondition, "parameter layers.0.weight " + words,
                   [&] { LossOf(*model, rank, 2, 0); });
     });
   }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/strategies/fully_sharded_data_parallel/flat_parameter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/strategies/claim_gradient.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
@@ -22,6 +24,19 @@ std::vector<int64_t> Numels(const NamedTensors& parameters) {
   std::vector<int64_t> numels;
   for (const auto& [name, parameter] : parameters) numels.push_back(parameter.numel());
   return numels;
+}
+
+// Makes `reduced` its average over the replicas. `whole`: there was no first half, among ranks that
+// share, which divides where a division comes before the sum.
+comm::Work ReduceAmongReplicas(const FlatParameterOptions& options, bool whole,
+                               const Tensor& reduced, comm::Communicator& replicas) {
+  if (options.hook) {
+    return options.hook->AllReduce({options.unit, options.tag, reduced, reduced}, replicas);
+  }
+  const GradientDivision& division = options.division;
+  return whole ? replicas.AllReduce(
+                     reduced, {.op = division.op, .factor = division.factor, .tag = options.tag})
+               : replicas.AllReduce(reduced, {.op = division.replicate_op, .tag = options.tag});
 }
 
 double SecondsSince(int64_t start_ns) {
@@ -43,10 +58,18 @@ FlatParameter::FlatParameter(FlatPlan plan, const FlatParameterOptions& options,
       shard_rank_(groups.shard ? groups.shard->rank() : 0),
       layout_(Numels(plan_.parameters), shard_ranks_),
       before_(plan_.parameters.size()),
-      in_sum_(plan_.parameters.size(), false) {
+      in_sum_(plan_.parameters.size(), false),
+      in_partial_(plan_.parameters.size(), false) {
   const autograd::NoGradScope no_grad;
   MakeMemory();
-  for (size_t i = 0; i < plan_.parameters.size(); ++i) TakeValue(i, value_of);
+  size_t taken = 0;
+  try {
+    for (; taken < plan_.parameters.size(); ++taken) TakeValue(taken, value_of);
+  } catch (...) {
+    pieces_.resize(taken);
+    Lose();
+    throw;
+  }
 }
 
 FlatParameter::~FlatParameter() {
@@ -57,7 +80,32 @@ FlatParameter::~FlatParameter() {
       // The group has failed; its next call says why.
     }
   }
-  if (shown_) Hide();
+  if (!released_) Lose();
+}
+
+// A part without the others must not pass for a parameter: whatever comes next would train on it.
+void FlatParameter::Lose() {
+  lent_->Detach();
+  shard_ = Tensor();
+  full_ = nullptr;
+  const size_t taken = pieces_.size();
+  pieces_.clear();
+  summoned_.clear();
+  for (size_t i = 0; i < taken; ++i) {
+    const auto& [name, parameter] = plan_.parameters[i];
+    autograd::SetGrad(parameter, {});
+    try {
+      LoseParameter(
+          parameter, shapes_[i], {.dtype = plan_.dtype, .device = options_.compute_device},
+          absl::StrCat("parameter ", name, ", of unit \"", options_.unit, "\" of a ", kName,
+                       " that is gone, has lost its elements, of which each rank had a part; build "
+                       "the module anew and load a state, and next time call Unwrap() before that "
+                       "object goes"));
+    } catch (const Error&) {
+      // No memory for one element: what was given back says less.
+      parameter.SetData(whole_[i]);
+    }
+  }
 }
 
 // ---- Memory ----
@@ -95,7 +143,13 @@ void FlatParameter::TakeValue(size_t i, absl::FunctionRef<Tensor(const Tensor&)>
     const Tensor part = Slice(Flatten(value), 0, piece.begin, piece.end);
     CopyInto(pieces_[i], To(part, shard_.device()));
   }
+  const Tensor gradient = autograd::Grad(parameter);
+  autograd::SetGrad(parameter, {});
   parameter.SetData(pieces_[i]);
+  if (!gradient.defined()) return;
+  const CategoryScope category(MemoryCategory::kGradient);
+  const Tensor part = Slice(Flatten(gradient), 0, piece.begin, piece.end);
+  autograd::SetGrad(parameter, Clone(To(part, shard_.device())));
 }
 
 // ---- The whole ----
@@ -203,16 +257,26 @@ void FlatParameter::FreeIfChanged() {
   if (shard_.storage()->version() != gathered_version_) Free(/*after_forward=*/false);
 }
 
-void FlatParameter::CheckShowsPiece(size_t i) const {
-  const auto& [name, parameter] = plan_.parameters[i];
-  if (parameter.impl().storage == shard_.storage() && parameter.dtype() == plan_.dtype &&
-      autograd::RequiresGrad(parameter) == plan_.trainable) {
-    return;
+void FlatParameter::CheckShowsPieces() const {
+  CheckStored();
+  for (const auto& [name, parameter] : plan_.parameters) {
+    if (autograd::RequiresGrad(parameter) == plan_.trainable) continue;
+    throw FailedPreconditionError(absl::StrCat(
+        kName, ": parameter ", name, " was ", plan_.trainable ? "frozen" : "thawed",
+        " after it was sharded; call Unwrap() on all ranks, and make a new ", kName, " then"));
   }
-  throw FailedPreconditionError(absl::StrCat(
-      "FullyShardedDataParallel: parameter ", name,
-      " was moved, converted, replaced, frozen or thawed after it was sharded (now ",
-      parameter.DebugString(), "); do that before, or make a new FullyShardedDataParallel"));
+}
+
+void FlatParameter::CheckStored() const {
+  for (const auto& [name, parameter] : plan_.parameters) {
+    if (parameter.impl().storage == shard_.storage() && parameter.dtype() == plan_.dtype) continue;
+    throw FailedPreconditionError(absl::StrCat(
+        kName, ": parameter ", name, " was moved, converted or replaced after it was sharded (now ",
+        parameter.DebugString(),
+        "), which the parts on other ranks do not follow; call Unwrap() before such a change and "
+        "make a new ",
+        kName, " after it. Now build the module anew and load a state"));
+  }
 }
 
 void FlatParameter::Show() {
@@ -221,7 +285,7 @@ void FlatParameter::Show() {
 }
 
 void FlatParameter::ShowThese(const std::vector<Tensor>& tensors) {
-  for (size_t i = 0; i < tensors.size(); ++i) CheckShowsPiece(i);
+  CheckShowsPieces();
   for (size_t i = 0; i < tensors.size(); ++i) plan_.parameters[i].second.SetData(tensors[i]);
   shown_ = true;
 }
@@ -241,12 +305,49 @@ void FlatParameter::Summon(bool first_only, bool on_host) {
   if (shard_ranks_ == 1) whole = Clone(whole);
   if (!whole.defined() || (first_only && groups_.world->rank() != 0)) return;
   if (on_host) whole = To(whole, kHost);
-  summoned_.clear();
-  for (size_t i = 0; i < shapes_.size(); ++i) {
-    summoned_.push_back(FromStorage(whole.storage(), shapes_[i], whole.dtype(),
-                                    whole.offset() + layout_.offset(i)));
-  }
+  summoned_ = SplitWhole(whole);
   ShowThese(summoned_);
+}
+
+std::vector<Tensor> FlatParameter::SplitWhole(const Tensor& whole) const {
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    tensors.push_back(FromStorage(whole.storage(), shapes_[i], whole.dtype(),
+                                  whole.offset() + layout_.offset(i)));
+  }
+  return tensors;
+}
+
+Tensor FlatParameter::GatherGradients(const std::vector<bool>& has, bool first_only) const {
+  if (std::find(has.begin(), has.end(), true) == has.end()) return Tensor();
+  const Tensor shard = AssemblePieces(plan_.dtype, [&](size_t i) {
+    return has[i] ? autograd::Grad(plan_.parameters[i].second) : Tensor();
+  });
+  return GatherShards(shard, first_only);
+}
+
+void FlatParameter::SummonGradients(const std::vector<bool>& has, bool first_only, bool on_host) {
+  const autograd::NoGradScope no_grad;
+  const CategoryScope category(MemoryCategory::kGradient);
+  for (const auto& [name, parameter] : plan_.parameters) {
+    // What Grad() has is of the pieces' shape, as the parameter is only while it is hidden.
+    unsummoned_gradients_.push_back(autograd::Grad(parameter));
+  }
+  Tensor whole = GatherGradients(has, first_only);
+  if (summoned_.empty() || !whole.defined()) return;
+  if (on_host) whole = To(whole, kHost);
+  const std::vector<Tensor> gradients = SplitWhole(whole);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (has[i]) autograd::SetGrad(plan_.parameters[i].second, gradients[i]);
+  }
+}
+
+void FlatParameter::HideGradients() {
+  if (unsummoned_gradients_.empty()) return;
+  for (size_t i = 0; i < unsummoned_gradients_.size(); ++i) {
+    autograd::SetGrad(plan_.parameters[i].second, unsummoned_gradients_[i]);
+  }
+  unsummoned_gradients_.clear();
 }
 
 void FlatParameter::CheckUnchanged() const {
@@ -264,6 +365,60 @@ void FlatParameter::WriteBack() {
     const Tensor part = Slice(Flatten(summoned_[i]), 0, piece.begin, piece.end);
     CopyInto(pieces_[i], To(part, shard_.device()));
   }
+  for (size_t i = 0; i < unsummoned_gradients_.size(); ++i) {
+    const Tensor gradient = autograd::Grad(plan_.parameters[i].second);
+    Tensor& kept = unsummoned_gradients_[i];
+    if (!gradient.defined()) {
+      kept = Tensor();
+      continue;
+    }
+    const FlatLayout::Piece piece = this->piece(i);
+    const Tensor part = To(Slice(Flatten(gradient), 0, piece.begin, piece.end), shard_.device());
+    if (kept.defined()) {
+      CopyInto(kept, part);
+    } else {
+      const CategoryScope category(MemoryCategory::kGradient);
+      kept = Clone(part);
+    }
+  }
+}
+
+// ---- The end ----
+
+TensorList FlatParameter::Whole() const {
+  const autograd::NoGradScope no_grad;
+  const CategoryScope category(MemoryCategory::kParameter);
+  TensorList result;
+  for (const Tensor& tensor :
+       SplitWhole(GatherShards(To(shard_, options_.compute_device), /*first_only=*/false))) {
+    result.push_back(Clone(tensor));
+  }
+  return result;
+}
+
+TensorList FlatParameter::WholeGradients(const std::vector<bool>& has) const {
+  const autograd::NoGradScope no_grad;
+  const CategoryScope category(MemoryCategory::kGradient);
+  TensorList result(shapes_.size());
+  const Tensor whole = GatherGradients(has, /*first_only=*/false);
+  if (!whole.defined()) return result;
+  const std::vector<Tensor> gradients = SplitWhole(whole);
+  for (size_t i = 0; i < result.size(); ++i) {
+    if (has[i]) result[i] = Clone(gradients[i]);
+  }
+  return result;
+}
+
+void FlatParameter::Release(const TensorList& whole, const TensorList& gradients) {
+  released_ = true;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const Tensor& parameter = plan_.parameters[i].second;
+    autograd::SetGrad(parameter, {});
+    parameter.SetData(whole[i]);
+    autograd::SetGrad(parameter, gradients[i]);
+  }
+  // A graph of before finds nothing there.
+  lent_->Detach();
 }
 
 // ---- Gradients ----
@@ -304,11 +459,28 @@ void FlatParameter::TakeGradient(size_t i) {
 
 void FlatParameter::DropSum() {
   if (sum_.defined()) pool_->GiveBack(sum_.storage());
-  sum_ = Tensor();
+  sum_ = partial_ = Tensor();
   in_sum_.assign(in_sum_.size(), false);
+  in_partial_.assign(in_sum_.size(), false);
 }
 
-void FlatParameter::StartReduce() {
+std::vector<bool> FlatParameter::in_sum() const {
+  std::vector<bool> result = in_sum_;
+  for (size_t i = 0; i < result.size(); ++i) result[i] = result[i] || in_partial_[i];
+  return result;
+}
+
+comm::Work FlatParameter::ReduceAmongSharers() {
+  if (options_.hook) {
+    return options_.hook->ReduceScatter({options_.unit, options_.tag, sum_, reduced_},
+                                        *groups_.shard);
+  }
+  return groups_.shard->ReduceScatter(
+      sum_, reduced_,
+      {.op = options_.division.op, .factor = options_.division.factor, .tag = options_.tag});
+}
+
+void FlatParameter::StartReduce(bool partial) {
   if (!sum_.defined()) MakeSum();
   for (size_t i = 0; i < in_sum_.size(); ++i) {
     if (!in_sum_[i]) ZeroInPlace(SumView(i));
@@ -316,20 +488,26 @@ void FlatParameter::StartReduce() {
   // What is offloaded is gradient on the host only.
   const CategoryScope category(options_.offload ? MemoryCategory::kCommunication
                                                 : MemoryCategory::kGradient);
-  const GradientDivision& division = options_.division;
   reducing_ = true;
+  partial_only_ = partial;
   statistics_->CountReduction(sum_.bytes());
+  Tensor earlier;  // sums of NoAllReduce
+  if (!partial && partial_.defined()) {
+    earlier = To(std::exchange(partial_, Tensor()), options_.compute_device);
+    for (size_t i = 0; i < in_sum_.size(); ++i) in_sum_[i] = in_sum_[i] || in_partial_[i];
+    in_partial_.assign(in_partial_.size(), false);
+  }
   if (shard_ranks_ == 1) {
     reduced_ = Clone(sum_);
-    if (groups_.replicate) {
+    if (earlier.defined()) AddInPlace(reduced_, earlier);
+    if (groups_.replicate && !partial) {
       try {
-        reduce_ = groups_.replicate->AllReduce(
-            reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+        reduce_ = ReduceAmongReplicas(options_, /*whole=*/true, reduced_, *groups_.replicate);
       } catch (const Error& error) {
         Rethrow(error, "reducing the gradients");
       }
-    } else if (division.factor != 1) {
-      MulInPlace(reduced_, division.factor);
+    } else if (!groups_.replicate && !partial && !options_.hook && options_.division.factor != 1) {
+      MulInPlace(reduced_, options_.division.factor);
     }
     reduce_.OnComplete([](const Error*) {});
     return;
@@ -337,17 +515,21 @@ void FlatParameter::StartReduce() {
   reduced_ = Empty({layout_.shard_numel()},
                    {.dtype = options_.reduce_dtype, .device = options_.compute_device});
   try {
-    reduce_ = groups_.shard->ReduceScatter(
-        sum_, reduced_, {.op = division.op, .factor = division.factor, .tag = options_.tag});
+    reduce_ = ReduceAmongSharers();
   } catch (const Error& error) {
     Rethrow(error, "reducing the gradients");
   }
-  if (groups_.replicate) {
-    // Issued in the order in which the first halves end, which is the same on all ranks.
-    replicate_ = std::make_shared<comm::Work>();
-    reduce_ = reduce_.Then([work = replicate_, group = groups_.replicate, reduced = reduced_,
-                            op = division.replicate_op, tag = options_.tag] {
-      *work = group->AllReduce(reduced, {.op = op, .tag = tag});
+  const std::shared_ptr<comm::Communicator> replicas = partial ? nullptr : groups_.replicate;
+  if (replicas) replicate_ = std::make_shared<comm::Work>();
+  if (replicas || earlier.defined()) {
+    // Issued in the order in which the first halves end, which is the same on all ranks. Ops on the
+    // group's thread run as this thread's do.
+    reduce_ = reduce_.Then([work = replicate_, replicas, reduced = reduced_, earlier,
+                            options = options_, state = CurrentThreadState()] {
+      const ScopedThreadState scope(state);
+      if (earlier.defined()) AddInPlace(reduced, earlier);
+      if (!replicas) return;
+      *work = ReduceAmongReplicas(options, /*whole=*/false, reduced, *replicas);
       work->OnComplete([](const Error*) {});
     });
   }
@@ -369,6 +551,10 @@ void FlatParameter::FinishReduce() {
   replicate_ = nullptr;
   pool_->GiveBack(sum_.storage());
   sum_ = Tensor();
+  if (partial_only_) {
+    KeepPartial();
+    return;
+  }
   {
     const CategoryScope category(options_.offload ? MemoryCategory::kCommunication
                                                   : MemoryCategory::kGradient);
@@ -377,6 +563,19 @@ void FlatParameter::FinishReduce() {
   }
   const CategoryScope category(MemoryCategory::kGradient);
   if (options_.offload) reduced_ = To(reduced_, kHost, {.non_blocking = true});
+}
+
+void FlatParameter::KeepPartial() {
+  const CategoryScope category(MemoryCategory::kGradient);
+  const Tensor mine =
+      To(std::exchange(reduced_, Tensor()), options_.offload ? kHost : options_.compute_device);
+  if (partial_.defined()) {
+    AddInPlace(partial_, mine);
+  } else {
+    partial_ = mine;
+  }
+  for (size_t i = 0; i < in_sum_.size(); ++i) in_partial_[i] = in_partial_[i] || in_sum_[i];
+  in_sum_.assign(in_sum_.size(), false);
 }
 
 void FlatParameter::FinishOffload() {
@@ -415,8 +614,9 @@ void FlatParameter::AbandonBackward() {
   replicate_ = nullptr;
   reduced_ = Tensor();
   // Peers may still read it: it does not go back to the pool.
-  sum_ = Tensor();
+  sum_ = partial_ = Tensor();
   in_sum_.assign(in_sum_.size(), false);
+  in_partial_.assign(in_partial_.size(), false);
   EndBackward(in_sum_);
 }
 

@@ -28,6 +28,7 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/buffer_pool.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/flat_layout.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/gradient_division.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharded_communication_hook.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharding_statistics.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_plan.h"
 #include "lockstep/tensor/device.h"
@@ -56,17 +57,19 @@ struct FlatParameterOptions {
   bool keeps_full = false;
   int64_t tag = 0;  // tells this one's collectives from the others'
   GradientDivision division = {};
+  std::shared_ptr<ShardedCommunicationHook> hook = nullptr;  // instead of `division`
 };
 
 // One thread at a time.
 class FlatParameter {
  public:
   // Takes the parameters' values over, one parameter at a time: `value_of` gives a parameter's
-  // elements, the same on all ranks. They are hidden then.
+  // elements, the same on all ranks. They are hidden then, with their pieces of what Grad() has;
+  // when it throws, those taken are lost.
   FlatParameter(FlatPlan plan, const FlatParameterOptions& options, const ShardingGroups& groups,
                 std::shared_ptr<BufferPool> pool, std::shared_ptr<ShardingStatistics> statistics,
                 absl::FunctionRef<Tensor(const Tensor& parameter)> value_of);
-  // The parameters keep this rank's pieces.
+  // The parameters are lost (claim_gradient.h), unless Release() was called.
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;
@@ -92,8 +95,23 @@ class FlatParameter {
   // All ranks: gathers the parameters in the dtype that they are stored in, on the first only with
   // `first_only`, and shows them until Hide(), on the host device with `on_host`.
   void Summon(bool first_only, bool on_host);
-  // Copies this rank's part of what Summon() shows into the shard.
+  // The same for Grad() of those that `has` names, the same on all ranks, after Summon().
+  void SummonGradients(const std::vector<bool>& has, bool first_only, bool on_host);
+  // Copies this rank's part of what Summon() and SummonGradients() show into the shard and its
+  // gradients. A gradient that is gone meanwhile is dropped.
   void WriteBack();
+  // Ends what SummonGradients() shows. REQUIRES hidden parameters.
+  void HideGradients();
+
+  // Throws FailedPrecondition for a parameter that was moved, converted or replaced.
+  void CheckStored() const;
+  // All ranks: each parameter whole, in the dtype it is stored in, with memory of its own on the
+  // compute device.
+  TensorList Whole() const;
+  // The same of Grad(); undefined for those that `has` does not name.
+  TensorList WholeGradients(const std::vector<bool>& has) const;
+  // Gives the parameters these values and gradients for good. Of no use then.
+  void Release(const TensorList& whole, const TensorList& gradients);
 
   // ---- Gradients (trainable ones) ----
   // Between BeginBackward and EndBackward the parameters' Grad() is what this backward adds; what
@@ -101,12 +119,15 @@ class FlatParameter {
   void BeginBackward();
   // Puts Grad() of parameter `i` into the unsharded sum.
   void TakeGradient(size_t i);
-  // Whether there is anything in the sum.
+  // Whether there is anything in the sum, or in that of NoAllReduce.
   bool has_sum() const { return sum_.defined(); }
-  const std::vector<bool>& in_sum() const { return in_sum_; }
+  bool has_partial() const { return partial_.defined(); }
+  // Which parameters are in either.
+  std::vector<bool> in_sum() const;
   void DropSum();
-  // Reduces the sum; what is missing, or all of it, counts as zeros.
-  void StartReduce();
+  // Reduces the sum; what is missing, or all of it, counts as zeros. With `partial`, among the
+  // ranks that share only, and keeps the result for the next reduction without.
+  void StartReduce(bool partial);
   void FinishReduce();
   // With offload, FinishReduce() leaves the copy to the host under way: waits for it.
   void FinishOffload();
@@ -139,7 +160,14 @@ class FlatParameter {
   int64_t gathered_bytes() const { return layout_.numel() * ItemSize(options_.param_dtype); }
 
  private:
+  static constexpr char kName[] = "FullyShardedDataParallel";
+
   void MakeMemory();
+  void Lose();
+  void KeepPartial();
+  std::vector<Tensor> SplitWhole(const Tensor& whole) const;
+  Tensor GatherGradients(const std::vector<bool>& has, bool first_only) const;
+  comm::Work ReduceAmongSharers();
   void MakeSum();
   void TakeValue(size_t i, absl::FunctionRef<Tensor(const Tensor&)> value_of);
   Tensor PieceView(const Tensor& flat, size_t i) const;
@@ -147,7 +175,7 @@ class FlatParameter {
   // This rank's part in param_dtype on the compute device.
   Tensor ShardToGather() const;
   RefPtr<Storage> CopyOfShard() const;
-  void CheckShowsPiece(size_t i) const;
+  void CheckShowsPieces() const;
   void ShowThese(const std::vector<Tensor>& tensors);
   [[noreturn]] void Rethrow(const Error& error, const char* doing) const;
 
@@ -161,12 +189,13 @@ class FlatParameter {
   std::vector<Shape> shapes_;
   const FlatLayout layout_;
 
-  Tensor shard_;                  // [shard_numel], dtype
-  RefPtr<Storage> full_;          // keeps_full: the gathered memory, which holds shard_
-  RefPtr<Storage> lent_;          // what the shown parameters are views of
-  std::vector<Tensor> whole_;     // the shown views
-  std::vector<Tensor> pieces_;    // the hidden ones
-  std::vector<Tensor> summoned_;  // shown instead of whole_
+  Tensor shard_;                              // [shard_numel], dtype
+  RefPtr<Storage> full_;                      // keeps_full: the gathered memory, which holds shard_
+  RefPtr<Storage> lent_;                      // what the shown parameters are views of
+  std::vector<Tensor> whole_;                 // the shown views
+  std::vector<Tensor> pieces_;                // the hidden ones
+  std::vector<Tensor> summoned_;              // shown instead of whole_
+  std::vector<Tensor> unsummoned_gradients_;  // Grad() of before SummonGradients()
 
   bool gathering_ = false;
   bool resident_ = false;
@@ -185,7 +214,11 @@ class FlatParameter {
   bool reducing_ = false;
   // The second half of a hybrid's reduction, issued when the first is complete.
   std::shared_ptr<comm::Work> replicate_;
-  Tensor reduced_;  // [shard_numel]
+  Tensor reduced_;             // [shard_numel]
+  bool partial_only_ = false;  // the reduction under way
+  Tensor partial_;  // [shard_numel], reduce_dtype, where the shard is: sums of NoAllReduce
+  std::vector<bool> in_partial_;
+  bool released_ = false;
 };
 
 }  // namespace lockstep::strategies

@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/grad_mode.h"
@@ -48,9 +50,20 @@ FullyShardedDataParallel::SummonFullParameters::SummonFullParameters(FullySharde
         flat->Summon(options.rank0_only, options.offload_to_cpu);
       }
     }
+    if (options.with_grads) SummonGradients();
   } catch (...) {
     Leave();
     throw;
+  }
+}
+
+void FullyShardedDataParallel::SummonFullParameters::SummonGradients() {
+  const std::vector<std::vector<bool>> has = runtime_->ExchangeHasGradient();
+  size_t next = 0;
+  for (const auto& unit : runtime_->units()) {
+    for (const auto& flat : unit.flats) {
+      flat->SummonGradients(has[next++], options_.rank0_only, options_.offload_to_cpu);
+    }
   }
 }
 
@@ -65,7 +78,10 @@ FullyShardedDataParallel::SummonFullParameters::~SummonFullParameters() {
 
 void FullyShardedDataParallel::SummonFullParameters::Leave() {
   for (const auto& unit : runtime_->units()) {
-    for (const auto& flat : unit.flats) flat->Hide();
+    for (const auto& flat : unit.flats) {
+      flat->Hide();
+      flat->HideGradients();
+    }
   }
   runtime_->SetSummoned(ShardingRuntime::Summoned::kNo);
 }

@@ -15,8 +15,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/subgroups.h"
 #include "lockstep/nn/deferred_init.h"
+#include "lockstep/strategies/claim_gradient.h"
 #include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_plan.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/unit_settings.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/thread_state.h"
@@ -27,11 +29,6 @@ namespace {
 using Options = FullyShardedDataParallelOptions;
 
 constexpr char kName[] = "FullyShardedDataParallel";
-
-bool IsHybrid(ShardingStrategy strategy) {
-  return strategy == ShardingStrategy::kHybridShard ||
-         strategy == ShardingStrategy::kHybridShardGradOp;
-}
 
 void CheckDType(const char* field, std::optional<DType> dtype) {
   if (!dtype.has_value() || IsFloatingPoint(*dtype)) return;
@@ -58,6 +55,11 @@ void CheckOptions(const Options& options) {
   if (!(factor > 0) || !std::isfinite(factor)) {
     throw InvalidArgumentError(
         absl::StrCat(kName, ": gradient_divide_factor is ", factor, "; give a positive number"));
+  }
+  if (options.communication_hook && options.gradient_divide_factor) {
+    throw InvalidArgumentError(absl::StrCat(
+        kName, ": gradient_divide_factor is ", factor,
+        " beside a communication_hook, which makes the averages by itself; divide in the hook"));
   }
   if (options.cpu_offload && options.sharding_strategy == ShardingStrategy::kNoShard) {
     throw UnimplementedError(
@@ -145,29 +147,29 @@ FullyShardedDataParallel::FullyShardedDataParallel(std::shared_ptr<nn::Module> m
 
 FullyShardedDataParallel::~FullyShardedDataParallel() = default;
 
-namespace {
-
-void VerifyRanksAgree(const NamedTensors& tensors, comm::Communicator& world) {
-  try {
-    VerifySameTensors(kName, tensors, world);
-  } catch (const Error& error) {
-    if (error.code() != absl::StatusCode::kInvalidArgument) throw;
-    throw InvalidArgumentError(absl::StrCat(
-        error.message(), ", and shard it once: parameters that are sharded already differ"));
+// Throws for parameters that another strategy has, or has taken apart. Those that are ignored are
+// nobody's business here unless they get rank 0's values.
+void FullyShardedDataParallel::CheckFree(const Options& options,
+                                         const std::vector<UnitPlan>& plans) const {
+  NamedTensors sharded;
+  for (const UnitPlan& plan : plans) {
+    for (const FlatPlan& flat : plan.flats) sharded.InsertAll(flat.parameters);
   }
+  const NamedTensors touched = options.sync_module_states ? module_->NamedParameters() : sharded;
+  CheckNotLost(kName, touched);
+  CheckUnclaimed(kName, sharded);
+  CheckUnsharded(kName, touched);
 }
-
-}  // namespace
 
 void FullyShardedDataParallel::Shard(const Options& options) {
   comm::Communicator& world = *groups_.world;
   NamedTensors all = module_->NamedParameters();
   all.InsertAll(module_->NamedBuffers());
   // Before checks of this rank alone: ranks that agree fail those together.
-  if (options.sync_module_states) VerifyRanksAgree(all, world);
+  if (options.sync_module_states) VerifySameTensors(kName, all, world);
   std::vector<UnitPlan> plans = PlanUnits(*module_, options);
-  ShardingRuntime::CheckUnclaimed(plans);  // before anything changes
-  NamedTensors whole;                      // what is not sharded
+  CheckFree(options, plans);  // before anything changes
+  NamedTensors whole;         // what is not sharded
   whole.InsertAll(module_->NamedBuffers());
   absl::flat_hash_set<const TensorImpl*> sharded;
   for (const UnitPlan& plan : plans) {
@@ -203,15 +205,29 @@ void FullyShardedDataParallel::Shard(const Options& options) {
 // ---- Accumulation ----
 
 FullyShardedDataParallel::NoSync::NoSync(FullyShardedDataParallel& fsdp) : runtime_(fsdp.runtime_) {
+  runtime_->CheckWrapped("NoSync");
   runtime_->ChangeNoSyncDepth(1);
 }
 FullyShardedDataParallel::NoSync::~NoSync() { runtime_->ChangeNoSyncDepth(-1); }
 
-void FullyShardedDataParallel::DropAccumulated() { runtime_->DropAccumulated(); }
+FullyShardedDataParallel::NoAllReduce::NoAllReduce(FullyShardedDataParallel& fsdp)
+    : runtime_(fsdp.runtime_) {
+  runtime_->CheckWrapped("NoAllReduce");
+  runtime_->ChangeNoAllReduceDepth(1);
+}
+FullyShardedDataParallel::NoAllReduce::~NoAllReduce() { runtime_->ChangeNoAllReduceDepth(-1); }
+
+void FullyShardedDataParallel::DropAccumulated() {
+  runtime_->CheckWrapped("DropAccumulated");
+  runtime_->DropAccumulated();
+}
+
+void FullyShardedDataParallel::Unwrap() { runtime_->Unwrap(); }
 
 // ---- Units ----
 
 size_t FullyShardedDataParallel::UnitOf(const char* call, const nn::Module& module) const {
+  runtime_->CheckWrapped(call);
   const auto& units = runtime_->units();
   for (size_t i = 0; i < units.size(); ++i) {
     if (units[i].module == &module) return i;
@@ -234,12 +250,14 @@ void FullyShardedDataParallel::Reshard(nn::Module& module) {
 }
 
 std::vector<std::string> FullyShardedDataParallel::unit_names() const {
+  runtime_->CheckWrapped("unit_names");
   std::vector<std::string> names;
   for (const auto& unit : runtime_->units()) names.push_back(unit.name);
   return names;
 }
 
 std::vector<std::string> FullyShardedDataParallel::execution_order() const {
+  runtime_->CheckWrapped("execution_order");
   std::vector<std::string> names;
   for (const size_t unit : runtime_->order().recorded()) {
     names.push_back(runtime_->units()[unit].name);
@@ -248,6 +266,7 @@ std::vector<std::string> FullyShardedDataParallel::execution_order() const {
 }
 
 std::vector<FullyShardedDataParallel::Piece> FullyShardedDataParallel::Pieces() const {
+  runtime_->CheckWrapped("Pieces");
   std::vector<Piece> pieces;
   for (const auto& unit : runtime_->units()) {
     for (const auto& flat : unit.flats) {

@@ -47,19 +47,23 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/options.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharding_runtime.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharding_statistics.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/unit_plan.h"
 #include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies {
 
-// One forward and one backward at a time. Destroy it while the module is not in use; the parameters
-// keep this rank's elements.
+// One forward and one backward at a time. Destroy it while the module is not in use, with it or
+// after Unwrap(): without, the parameters have lost their elements, and each use of them, a forward
+// pass or another strategy's construction too, is FailedPrecondition that names one.
 class FullyShardedDataParallel {
  public:
-  // Every rank of `group` calls it. Throws InvalidArgument (null, nothing to shard, ranks that
+  // Every rank of `group` calls it. Of a gradient that is there each rank keeps its elements, which
+  // are to be the same on all ranks. Throws InvalidArgument (null, nothing to shard, ranks that
   // differ, unknown ignored names, parameters on devices that the group cannot reach),
-  // AlreadyExists (a gradient is averaged by another strategy), Unimplemented (options that exclude
-  // each other) and what the group throws.
+  // AlreadyExists (a gradient is averaged, or a parameter sharded, by another strategy),
+  // FailedPrecondition (a parameter was sharded by one that is gone), Unimplemented (options that
+  // exclude each other) and what the group throws.
   FullyShardedDataParallel(std::shared_ptr<nn::Module> module,
                            std::shared_ptr<comm::Communicator> group,
                            const FullyShardedDataParallelOptions& options = {});
@@ -84,7 +88,22 @@ class FullyShardedDataParallel {
    private:
     std::shared_ptr<ShardingRuntime> runtime_;
   };
-  // Forgets what backwards under NoSync have added up.
+  // With the hybrid strategies, scope for accumulation with less communication and no unsharded
+  // sums: backwards inside are reduced among the ranks that share and add to sums of this rank's
+  // elements, in reduce_dtype; the next one outside is reduced likewise, and the sum averaged over
+  // the replicas. Grad() shows nothing of these sums. All ranks enter it for the same backwards.
+  // Throws InvalidArgument with other strategies, Unimplemented with optimizer_in_backward.
+  class NoAllReduce {
+   public:
+    explicit NoAllReduce(FullyShardedDataParallel& fsdp);
+    ~NoAllReduce();
+    NoAllReduce(const NoAllReduce&) = delete;
+    NoAllReduce& operator=(const NoAllReduce&) = delete;
+
+   private:
+    std::shared_ptr<ShardingRuntime> runtime_;
+  };
+  // Forgets what backwards under NoSync and NoAllReduce have added up.
   void DropAccumulated();
 
   // Clips by the norm over all elements of all ranks' gradients, each counted once, and returns it:
@@ -111,6 +130,9 @@ class FullyShardedDataParallel {
     bool writeback = true;        // what is written to them is kept
     bool rank0_only = false;      // others see their parts; not with writeback
     bool offload_to_cpu = false;  // on the host device; not with writeback
+    // Grad() is whole too. With writeback what Grad() is at the end is kept, perhaps nothing: the
+    // same on all ranks. One more AllReduce.
+    bool with_grads = false;
   };
   // Scope in which the parameters have the module's shapes and all values, in the dtypes that they
   // are stored in. Outside of forward and backward, and not inside another; every rank enters and
@@ -127,6 +149,7 @@ class FullyShardedDataParallel {
     SummonFullParameters& operator=(const SummonFullParameters&) = delete;
 
    private:
+    void SummonGradients();
     void Leave();
 
     std::shared_ptr<ShardingRuntime> runtime_;
@@ -170,6 +193,21 @@ class FullyShardedDataParallel {
   // in the same order. The memory of one parameter. Throws NotFound for one that is not sharded.
   Tensor GatherPiece(const std::string& name, const Tensor& piece);
 
+  // Puts whole parameters back, and gradients where there are any, in the dtypes that parameters
+  // are stored in, on the compute device: the module is then as if it had never been sharded, and
+  // can be frozen, thawed, moved and wrapped again. Every rank calls it, outside of forward and
+  // backward. Needs memory for the whole model beside this rank's part.
+  //
+  // To change what is trained: FullOptimizerState() with rank0_only = false if the optimizer's
+  // state is to go on; Unwrap(); SetRequiresGrad(); a new FullyShardedDataParallel; a new
+  // optimizer, which LoadFullOptimizerState() gives that state.
+  //
+  // Parameters may have been frozen or thawed before. Throws FailedPrecondition, on every rank, for
+  // those that were moved, converted or replaced, and for sums of NoSync or NoAllReduce that no
+  // backward has reduced; nothing has changed when it throws. Every later call but module(),
+  // groups() and statistics() is FailedPrecondition.
+  void Unwrap();
+
   const std::shared_ptr<nn::Module>& module() const { return module_; }
   const ShardingGroups& groups() const { return groups_; }
   // Paths of the units, the root's "" first.
@@ -180,6 +218,8 @@ class FullyShardedDataParallel {
   void ResetStatistics() { runtime_->statistics()->Reset(); }
 
  private:
+  void CheckFree(const FullyShardedDataParallelOptions& options,
+                 const std::vector<UnitPlan>& plans) const;
   void Shard(const FullyShardedDataParallelOptions& options);
   size_t UnitOf(const char* call, const nn::Module& module) const;
 

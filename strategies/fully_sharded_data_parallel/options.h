@@ -8,12 +8,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/optimizer.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/sharded_communication_hook.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 
@@ -107,6 +109,10 @@ struct FullyShardedDataParallelOptions {
   // Divides the sum over ranks; absent: the number of ranks. With float16 the division is split in
   // two, before and after the sum, so that neither end leaves the range.
   std::optional<double> gradient_divide_factor = std::nullopt;
+  // How gradients become averages; null: in reduce_dtype, divided as above. Not with
+  // gradient_divide_factor, which the hook has to heed by itself. Not called where there is one
+  // rank.
+  std::shared_ptr<ShardedCommunicationHook> communication_hook = nullptr;
   // Steps a unit's parameters when its gradients are reduced, while backward still runs, and drops
   // them: no clipping, no GradScaler, no Step(). Must outlive this object.
   optim::Optimizer* optimizer_in_backward = nullptr;

@@ -11,7 +11,6 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/sharding_runtime.h"
-#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/dtype.h"
 
@@ -200,7 +199,7 @@ void ShardingRuntime::LaunchReductions(bool all) {
 void ShardingRuntime::Launch(Unit& unit) {
   for (const auto& flat : unit.flats) {
     if (!flat->trainable()) continue;
-    flat->StartReduce();
+    flat->StartReduce(/*partial=*/no_all_reduce_depth_ > 0);
     reducing_.push_back(flat.get());
   }
 }
@@ -232,37 +231,24 @@ void ShardingRuntime::StepInBackward(FlatParameter& flat) {
 
 // A byte for each parameter: whether any rank has a gradient for it.
 std::vector<std::vector<bool>> ShardingRuntime::ExchangeUsed() {
-  std::vector<uint8_t> bytes;
+  std::vector<std::vector<bool>> flags;
   for (const Unit& unit : units_) {
-    for (const auto& flat : unit.flats) {
-      for (const bool used : flat->in_sum()) bytes.push_back(used ? 1 : 0);
-    }
+    for (const auto& flat : unit.flats) flags.push_back(flat->in_sum());
   }
-  const Tensor exchanged =
-      FromVector<uint8_t>(bytes, {static_cast<int64_t>(bytes.size())}, {.device = Cpu()});
-  groups_.world->AllReduce(exchanged, {.op = comm::ReduceOp::kMax}).Wait();
-  bytes = exchanged.ToVector<uint8_t>();
-  std::vector<std::vector<bool>> result;
-  size_t next = 0;
-  for (const Unit& unit : units_) {
-    for (const auto& flat : unit.flats) {
-      std::vector<bool>& used = result.emplace_back();
-      for (size_t i = 0; i < flat->in_sum().size(); ++i) used.push_back(bytes[next++] != 0);
-    }
-  }
-  return result;
+  return AnyRank(std::move(flags));
 }
 
 void ShardingRuntime::FinishBackward() {
   std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
   const LayerScope no_autocast(DispatchLayer::kAutocast, false);
-  const bool synchronizes = no_sync_depth_ == 0;
+  const bool reduces = no_sync_depth_ == 0;
+  const bool synchronizes = reduces && no_all_reduce_depth_ == 0;
   std::vector<std::vector<bool>> used;
   PassUntil(units_.size());
-  if (synchronizes) {
+  if (reduces) {
     LaunchReductions(/*all=*/true);
-    if (options_.optimizer_in_backward == nullptr) used = ExchangeUsed();
+    if (synchronizes && options_.optimizer_in_backward == nullptr) used = ExchangeUsed();
     while (!reducing_.empty()) FinishOldest();
   }
   size_t next = 0;

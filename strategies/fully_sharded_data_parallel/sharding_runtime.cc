@@ -14,6 +14,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/claim_gradient.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/gradient_division.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/unit_settings.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/ops/elementwise.h"
 
 namespace lockstep::strategies {
@@ -22,16 +24,6 @@ namespace {
 constexpr size_t kRoot = 0;
 
 constexpr char kName[] = "FullyShardedDataParallel";
-
-bool KeepsParameters(const FullyShardedDataParallelOptions& options) {
-  switch (options.sharding_strategy) {
-    case ShardingStrategy::kFullShard:
-    case ShardingStrategy::kHybridShard:
-      return !options.reshard_after_forward;
-    default:
-      return true;
-  }
-}
 
 bool IsFloating(const Tensor& tensor) {
   return tensor.defined() && IsFloatingPoint(tensor.dtype());
@@ -61,36 +53,29 @@ void ShardingRuntime::AddUnit(UnitPlan plan, Device device,
   unit.name = plan.name;
   unit.module = plan.module;
   unit.full_precision = plan.full_precision && !plan.flats.empty();
-  // Backward begins with the root: letting its parameters go would be for nothing.
-  const bool keeps = KeepsParameters(options_) || units_.empty();
-  unit.reshard_after_forward = plan.options.reshard_after_forward.value_or(!keeps);
+  const bool is_root = units_.empty();
+  unit.reshard_after_forward = ReshardsAfterForward(options_, plan, is_root);
   if (!plan.full_precision) {
     unit.input_dtype = plan.options.param_dtype ? plan.options.param_dtype : mixed.param_dtype;
   }
   for (FlatPlan& flat : plan.flats) {
+    const FlatSettings of_flat =
+        SettingsOf(options_, plan, flat, is_root, /*shares=*/groups_.shard != nullptr);
     FlatParameterOptions settings;
     settings.unit = plan.name;
     settings.compute_device =
         options_.compute_device.value_or(flat.device == kMeta ? device : flat.device);
     settings.offload = options_.cpu_offload;
-    std::optional<DType> param_dtype = plan.options.param_dtype;
-    std::optional<DType> reduce_dtype = plan.options.reduce_dtype;
-    if (!IsFloatingPoint(flat.dtype)) {
-      param_dtype = reduce_dtype = std::nullopt;
-    } else if (!plan.full_precision) {
-      if (!param_dtype) param_dtype = mixed.param_dtype;
-      if (!reduce_dtype) reduce_dtype = mixed.reduce_dtype;
-    }
-    settings.param_dtype = param_dtype.value_or(flat.dtype);
-    settings.reduce_dtype = reduce_dtype.value_or(settings.param_dtype);
+    settings.param_dtype = of_flat.param_dtype;
+    settings.reduce_dtype = of_flat.reduce_dtype;
+    settings.keeps_full = of_flat.keeps_full;
     if (plan.full_precision) unit.input_dtype = flat.dtype;
-    // The shard may lie in the gathered memory when that has the same contents and always stays.
-    const bool stays = KeepsParameters(options_) && !unit.reshard_after_forward;
-    settings.keeps_full =
-        (stays || !groups_.shard) && !options_.cpu_offload && settings.param_dtype == flat.dtype;
     settings.tag = ++flat_count_;
-    settings.division = DivideGradients(groups_.world->size(), options_.gradient_divide_factor,
-                                        settings.reduce_dtype);
+    settings.hook = options_.communication_hook;
+    if (!settings.hook) {
+      settings.division = DivideGradients(groups_.world->size(), options_.gradient_divide_factor,
+                                          settings.reduce_dtype);
+    }
     std::shared_ptr<BufferPool>& buffers = pools_[ToString(settings.compute_device)];
     if (!buffers) buffers = std::make_shared<BufferPool>(groups_.world, settings.compute_device);
     unit.flats.push_back(std::make_unique<FlatParameter>(std::move(flat), settings, groups_,
@@ -123,23 +108,13 @@ void ShardingRuntime::HookUnit(size_t unit) {
   }));
 }
 
-void ShardingRuntime::CheckUnclaimed(const std::vector<UnitPlan>& plans) {
-  for (const UnitPlan& plan : plans) {
-    for (const FlatPlan& flat : plan.flats) {
-      if (!flat.trainable) continue;
-      for (const auto& [name, parameter] : flat.parameters) {
-        ClaimGradient(kName, name, parameter, [](const Tensor&) {}).Remove();
-      }
-    }
-  }
-}
-
 void ShardingRuntime::HookLeaves(size_t unit) {
   const std::vector<std::unique_ptr<FlatParameter>>& flats = units_[unit].flats;
   for (size_t flat = 0; flat < flats.size(); ++flat) {
-    if (!flats[flat]->trainable()) continue;
     const NamedTensors& parameters = flats[flat]->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
+      leaf_hooks_.push_back(ClaimSharded(kName, parameters[i].first, parameters[i].second));
+      if (!flats[flat]->trainable()) continue;
       const LeafPlace place = {unit, flat, i};
       leaf_hooks_.push_back(ClaimGradient(kName, parameters[i].first, parameters[i].second,
                                           [weak = weak_from_this(), place](const Tensor&) {
@@ -332,6 +307,7 @@ void ShardingRuntime::WatchOutputs(size_t index, TensorSpan outputs) {
     autograd::RegisterHook(output, [weak = weak_from_this(), index](const Tensor&) {
       if (auto self = weak.lock()) {
         std::lock_guard<std::mutex> lock(self->mutex_);
+        self->CheckWrapped("Backward() over a forward pass of before");
         self->BeforeBackward(index);
       }
       return Tensor();
@@ -352,7 +328,7 @@ void ShardingRuntime::WatchInputs(size_t index, TensorSpan inputs) {
     if (!input.defined() || !autograd::RequiresGrad(input)) continue;
     ++unit.open_inputs;
     autograd::RegisterHook(input, [weak = weak_from_this(), index](const Tensor&) {
-      if (auto self = weak.lock()) self->OnInputGradient(index);
+      if (auto self = weak.lock(); self && !self->unwrapped_) self->OnInputGradient(index);
       return Tensor();
     });
   }
@@ -379,6 +355,25 @@ void ShardingRuntime::ChangeNoSyncDepth(int change) {
   no_sync_depth_ += change;
 }
 
+void ShardingRuntime::ChangeNoAllReduceDepth(int change) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (change > 0) {
+    if (!IsHybrid(options_.sharding_strategy)) {
+      throw InvalidArgumentError(absl::StrCat(
+          kName,
+          ": NoAllReduce leaves out what a hybrid strategy does among its replicas, and this one "
+          "is no hybrid; use NoSync"));
+    }
+    if (options_.optimizer_in_backward != nullptr) {
+      throw UnimplementedError(absl::StrCat(
+          kName,
+          ": NoAllReduce does not go with optimizer_in_backward, which steps by what each backward "
+          "reduces; call Step() instead"));
+    }
+  }
+  no_all_reduce_depth_ += change;
+}
+
 void ShardingRuntime::DropAccumulated() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (Unit& unit : units_) {
@@ -390,7 +385,15 @@ void ShardingRuntime::DropAccumulated() {
   last_uses_.clear();
 }
 
+void ShardingRuntime::CheckWrapped(const char* call) const {
+  if (!unwrapped_) return;
+  throw FailedPreconditionError(
+      absl::StrCat(kName, ": ", call,
+                   " was called after Unwrap(), when nothing is sharded; make a new ", kName));
+}
+
 void ShardingRuntime::CheckIdle(const char* call) {
+  CheckWrapped(call);
   if (summoned_ != Summoned::kNo) {
     throw FailedPreconditionError(absl::StrCat("FullyShardedDataParallel: ", call,
                                                " was called inside SummonFullParameters; leave "
@@ -415,6 +418,88 @@ void ShardingRuntime::Reshard(size_t index) {
   std::lock_guard<std::mutex> lock(mutex_);
   CheckIdle("Reshard");
   Free(units_[index], /*after_forward=*/false);
+}
+
+// ---- The end ----
+
+std::vector<std::vector<bool>> ShardingRuntime::AnyRank(std::vector<std::vector<bool>> flags) {
+  std::vector<uint8_t> bytes;
+  for (const std::vector<bool>& some : flags) bytes.insert(bytes.end(), some.begin(), some.end());
+  const Tensor exchanged =
+      FromVector<uint8_t>(bytes, {static_cast<int64_t>(bytes.size())}, {.device = Cpu()});
+  groups_.world->AllReduce(exchanged, {.op = comm::ReduceOp::kMax}).Wait();
+  bytes = exchanged.ToVector<uint8_t>();
+  size_t next = 0;
+  for (std::vector<bool>& some : flags) {
+    for (size_t i = 0; i < some.size(); ++i) some[i] = bytes[next++] != 0;
+  }
+  return flags;
+}
+
+std::vector<std::vector<bool>> ShardingRuntime::ExchangeHasGradient() {
+  std::vector<std::vector<bool>> flags;
+  for (const Unit& unit : units_) {
+    for (const auto& flat : unit.flats) {
+      std::vector<bool>& has = flags.emplace_back();
+      for (const auto& [name, parameter] : flat->parameters()) {
+        has.push_back(autograd::Grad(parameter).defined());
+      }
+    }
+  }
+  return AnyRank(std::move(flags));
+}
+
+void ShardingRuntime::Unwrap() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  CheckIdle("Unwrap");
+  // A rank that has to refuse tells the others, which would wait for it.
+  std::optional<Error> refusal;
+  bool sums = false;
+  for (const Unit& unit : units_) {
+    for (const auto& flat : unit.flats) {
+      sums = sums || flat->has_sum() || flat->has_partial();
+      try {
+        flat->CheckStored();
+      } catch (const Error& error) {
+        if (!refusal) refusal = error;
+      }
+    }
+  }
+  const std::vector<bool> refused = AnyRank({{sums, refusal.has_value()}})[0];
+  if (refusal) throw *refusal;
+  if (refused[1]) {
+    throw FailedPreconditionError(absl::StrCat(
+        kName, ": Unwrap: another rank cannot, and its error says why; nothing has changed"));
+  }
+  if (refused[0]) {
+    throw FailedPreconditionError(absl::StrCat(
+        kName,
+        ": Unwrap: gradients of NoSync or NoAllReduce were not reduced; run a backward "
+        "outside of that scope first, or DropAccumulated()"));
+  }
+  for (Unit& unit : units_) Free(unit, /*after_forward=*/false);
+  const std::vector<std::vector<bool>> has = ExchangeHasGradient();
+  std::vector<std::pair<TensorList, TensorList>> whole;
+  for (const Unit& unit : units_) {
+    for (const auto& flat : unit.flats) {
+      TensorList parameters = flat->Whole();
+      whole.emplace_back(std::move(parameters), flat->WholeGradients(has[whole.size()]));
+    }
+  }
+  // From here on nothing fails.
+  for (nn::HookHandle& hook : module_hooks_) hook.Remove();
+  for (autograd::HookHandle& hook : leaf_hooks_) hook.Remove();
+  size_t next = 0;
+  for (const Unit& unit : units_) {
+    for (const auto& flat : unit.flats) {
+      flat->Release(whole[next].first, whole[next].second);
+      ++next;
+    }
+  }
+  gathering_.clear();
+  units_.clear();
+  pools_.clear();
+  unwrapped_ = true;
 }
 
 }  // namespace lockstep::strategies

@@ -80,6 +80,7 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   void InstallHooks();
 
   void ChangeNoSyncDepth(int change);
+  void ChangeNoAllReduceDepth(int change);
   // Drops what unsynchronised backwards have added up.
   void DropAccumulated();
 
@@ -87,8 +88,13 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   enum class Summoned : uint8_t { kNo = 0, kShown, kElsewhere };
   void SetSummoned(Summoned summoned) { summoned_ = summoned; }
 
-  // Throws AlreadyExists when the gradient of a parameter is averaged by something.
-  static void CheckUnclaimed(const std::vector<UnitPlan>& plans);
+  // All ranks: for each parameter of each flat one, in order, whether Grad() is there on any rank.
+  std::vector<std::vector<bool>> ExchangeHasGradient();
+  // Puts whole parameters and gradients back, and leaves no units. All ranks call it; when it
+  // throws, nothing has changed.
+  void Unwrap();
+  // Throws FailedPrecondition after Unwrap().
+  void CheckWrapped(const char* call) const;
 
   // Outside of forward and backward: throw FailedPrecondition otherwise.
   void Unshard(size_t unit);
@@ -154,6 +160,8 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   void FinishOldest();
   void FinishBackward();
   std::vector<std::vector<bool>> ExchangeUsed();
+  // Each flag: whether it is set on any rank.
+  std::vector<std::vector<bool>> AnyRank(std::vector<std::vector<bool>> flags);
   void StepInBackward(FlatParameter& flat);
   void OnBackwardFailed();
   void ResetBackward();
@@ -170,6 +178,8 @@ class ShardingRuntime : public std::enable_shared_from_this<ShardingRuntime> {
   mutable std::mutex mutex_;
   ExecutionOrder order_;
   int no_sync_depth_ = 0;
+  int no_all_reduce_depth_ = 0;
+  bool unwrapped_ = false;
   std::deque<size_t> gathering_;  // units, the oldest first
   Summoned summoned_ = Summoned::kNo;
   bool fresh_ = true;           // no call that records since the last backward

@@ -89,23 +89,6 @@ TEST(StateTest, PiecesOfAllRanksAreTheWhole) {
   }
 }
 
-// The parameters keep this rank's elements when the strategy goes.
-TEST(StateTest, DestroyedStrategiesLeaveThePieces) {
-  OnRanks(2, [](int rank, Group world) {
-    auto model = MakeMlp(0);
-    std::vector<Values> pieces;
-    {
-      FullyShardedDataParallel fsdp(model, world, Units());
-      autograd::Backward(LossOf(*model, rank, 2, 0));
-      for (const auto& piece : fsdp.Pieces()) pieces.push_back(piece.tensor.ToVector<double>());
-    }
-    size_t i = 0;
-    for (const Tensor& parameter : model->Parameters()) {
-      EXPECT_EQ(parameter.ToVector<double>(), pieces[i++]);
-    }
-  });
-}
-
 // ---- Summon ----
 
 TEST(StateTest, SummonShowsAllAndWritesBack) {

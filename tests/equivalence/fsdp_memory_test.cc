@@ -12,7 +12,12 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/models/gpt2.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/memory_estimate.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/options.h"
+#include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/tensor/memory.h"
+#include "lockstep/tensor/thread_state.h"
 #include "lockstep/tests/equivalence/sharded_memory.h"
 
 namespace lockstep::equivalence {
@@ -24,6 +29,21 @@ models::Gpt2Config Config(int64_t layers) {
 
 double Share(int64_t bytes, double wanted) { return static_cast<double>(bytes) / wanted; }
 
+// Of a model without bytes.
+strategies::MemoryEstimate Estimated(const models::Gpt2Config& config, const std::string& strategy,
+                                     int ranks) {
+  const DeviceScope on_meta(kMeta);
+  models::Gpt2 model(config);
+  strategies::FullyShardedDataParallelOptions options;
+  options.wrap_policy = strategies::WrapByType<models::Gpt2Block>();
+  if (strategy == "ddp") options.sharding_strategy = strategies::ShardingStrategy::kNoShard;
+  if (strategy == "fsdp_grad_op") {
+    options.sharding_strategy = strategies::ShardingStrategy::kShardGradOp;
+  }
+  options.cpu_offload = strategy == "fsdp_offload";
+  return strategies::EstimateMemory(model, options, {.ranks = ranks});
+}
+
 TEST(FsdpMemoryTest, StateIsThatOfTheFormulas) {
   const models::Gpt2Config config = Config(6);
   const int64_t all = UnitBytesOf(config).all;
@@ -34,6 +54,15 @@ TEST(FsdpMemoryTest, StateIsThatOfTheFormulas) {
         EXPECT_NEAR(Share(memory.state_bytes(), FormulaBytes(strategy, all, ranks)), 1, 0.05)
             << strategy << " on " << ranks << " ranks: " << memory.parameter_bytes << " + "
             << memory.gradient_bytes << " + " << memory.optimizer_bytes;
+        // Padding is in the estimate.
+        const strategies::MemoryEstimate estimate = Estimated(config, strategy, ranks);
+        const auto near = [&](int64_t bytes, int64_t estimated) {
+          EXPECT_NEAR(Share(bytes, static_cast<double>(estimated)), 1, 0.01)
+              << strategy << " on " << ranks << " ranks";
+        };
+        near(memory.parameter_bytes, estimate.parameters);
+        near(memory.gradient_bytes, estimate.gradients);
+        near(memory.optimizer_bytes, estimate.optimizer);
       }
     }
   }
@@ -47,6 +76,8 @@ TEST(FsdpMemoryTest, OffloadKeepsTheStateOnTheHost) {
          TrainAndMeasure({.config = config, .strategy = "fsdp_offload", .ranks = ranks})) {
       EXPECT_EQ(memory.state_bytes(), 0);
       EXPECT_NEAR(Share(memory.host_bytes, FormulaBytes("fsdp", all, ranks)), 1, 0.05);
+      const strategies::MemoryEstimate estimate = Estimated(config, "fsdp_offload", ranks);
+      EXPECT_NEAR(Share(memory.host_bytes, static_cast<double>(estimate.state())), 1, 0.01);
     }
   }
 }
@@ -82,6 +113,10 @@ TEST(FsdpMemoryTest, TheWorkingSetIsAFewUnits) {
         EXPECT_LE(Share(working, WorkingBound(strategy, unit, ranks)), 1.02)
             << strategy << ", " << ranks << " ranks, " << layers << " layers: " << working
             << "; root " << unit.root << ", block " << unit.block;
+        if (strategy != "fsdp" && strategy != "fsdp_offload") continue;
+        const auto estimated =
+            static_cast<double>(Estimated(Config(layers), strategy, ranks).gathered);
+        EXPECT_LE(Share(working, estimated), 1.1) << strategy << ", " << ranks << " ranks";
       }
       if (strategy == "fsdp_offload") continue;  // the bound has no layers either
       EXPECT_LE(Share(of_layers[1], static_cast<double>(of_layers[0])), 1.01) << strategy;
