@@ -409,6 +409,16 @@ void TrainConfig::Resolve() {
   ddp_only(comm_hook == "none", "comm_hook", comm_hook);
   ddp_only(local_sgd_period == 0, "local_sgd_period", local_sgd_period);
   ddp_only(staleness == 0, "staleness", staleness);
+  const auto of_gradients = [&](bool is_default, absl::string_view flag,
+                                const absl::AlphaNum& value) {
+    Require(is_default || local_sgd_period == 0, flag, value,
+            absl::StrCat("is for averages of gradients, and --local_sgd_period=", local_sgd_period,
+                         " averages parameters instead; leave one of the two out"));
+  };
+  of_gradients(bucket_cap_mb == 25, "bucket_cap_mb", bucket_cap_mb);
+  of_gradients(!static_graph, "static_graph", static_graph);
+  of_gradients(!find_unused_parameters, "find_unused_parameters", find_unused_parameters);
+  of_gradients(comm_hook == "none", "comm_hook", comm_hook);
   Require(strategy != "zero1" || local_sgd_period == 0, "local_sgd_period", local_sgd_period,
           "lets ranks differ between averages, and --strategy=zero1 has each update a part; use "
           "--strategy=ddp");

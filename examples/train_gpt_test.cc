@@ -153,6 +153,10 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--comm_hook=fp8"},
       {"--data=text.txt", "--local_sgd_period=-1"},
       {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
+      {"--data=text.txt", "--local_sgd_period=2", "--comm_hook=powersgd:1:2"},
+      {"--data=text.txt", "--local_sgd_period=2", "--bucket_cap_mb=1"},
+      {"--data=text.txt", "--local_sgd_period=2", "--static_graph"},
+      {"--data=text.txt", "--local_sgd_period=2", "--find_unused_parameters"},
       {"--data=text.txt", "--staleness=17"},
       {"--data=text.txt", "--staleness=1", "--amp=fp16"},
       {"--data=text.txt", "--staleness=1", "--comm_hook=fp16"},
@@ -397,7 +401,7 @@ TEST(TrainGptTest, OptionsOfDataParallelTraining) {
   EXPECT_TRUE(train({"--find_unused_parameters", "--comm_hook=powersgd:1:100"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
-  EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
+  EXPECT_FALSE(train({"--local_sgd_period=2", "--gradient_as_bucket_view"}) == plain);
   EXPECT_FALSE(train({"--staleness=1", "--amp=bf16"}) == plain);
 }
 
