@@ -223,14 +223,16 @@ void PrintHelp() {
   }
 }
 
-// Flags that are on the command line, so that a default can be told from a wish.
+// Flags that are on the command line, as --name or --noname, so that a default can be told from a
+// wish.
 std::vector<std::string> GivenFlags(int argc, char** argv) {
   std::vector<std::string> given;
   for (const char* name : kFlagNames) {
     for (int i = 1; i < argc; ++i) {
       absl::string_view argument = argv[i];
       if (!absl::ConsumePrefix(&argument, "--") && !absl::ConsumePrefix(&argument, "-")) continue;
-      if (argument.substr(0, argument.find('=')) == name) given.push_back(name);
+      argument = argument.substr(0, argument.find('='));
+      if (argument == name || argument == absl::StrCat("no", name)) given.push_back(name);
     }
   }
   return given;
@@ -357,14 +359,19 @@ TrainConfig MergeResumed(const FoundState& found, const TrainConfig& saved,
   take("amp", &TrainConfig::amp);
   take("checkpoint", &TrainConfig::checkpoint);
   take("offload_activations", &TrainConfig::offload_activations);
-  take("bucket_cap_mb", &TrainConfig::bucket_cap_mb);
-  take("static_graph", &TrainConfig::static_graph);
-  take("find_unused_parameters", &TrainConfig::find_unused_parameters);
-  take("gradient_as_bucket_view", &TrainConfig::gradient_as_bucket_view);
-  take("comm_hook", &TrainConfig::comm_hook);
-  take("local_sgd_period", &TrainConfig::local_sgd_period);
-  take("staleness", &TrainConfig::staleness);
-  // How parameters are sharded is no property of the state: another strategy begins with its own.
+  // How gradients are averaged and parameters sharded is no property of the state: another strategy
+  // begins with its own.
+  const bool other_strategy = config.strategy != saved.strategy || Given(given, "config");
+  const auto take_averaging = [&](const char* flag, auto TrainConfig::*field) {
+    if (Given(given, flag) || other_strategy) config.*field = asked.*field;
+  };
+  take_averaging("bucket_cap_mb", &TrainConfig::bucket_cap_mb);
+  take_averaging("static_graph", &TrainConfig::static_graph);
+  take_averaging("find_unused_parameters", &TrainConfig::find_unused_parameters);
+  take_averaging("gradient_as_bucket_view", &TrainConfig::gradient_as_bucket_view);
+  take_averaging("comm_hook", &TrainConfig::comm_hook);
+  take_averaging("local_sgd_period", &TrainConfig::local_sgd_period);
+  take_averaging("staleness", &TrainConfig::staleness);
   const auto take_sharding = [&](const char* flag, auto TrainConfig::*field) {
     if (Given(given, flag) || Given(given, "strategy")) config.*field = asked.*field;
   };

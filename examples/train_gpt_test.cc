@@ -306,6 +306,52 @@ TEST(TrainGptTest, StrategiesWithMemoryResumeBitwise) {
   train({"--resume=whole3/step-00000005", "--ranks=1", "--out=one"});
 }
 
+// Another strategy has no use for what ddp was told, and the same one can be told otherwise.
+TEST(TrainGptTest, FlagsOfDdpAreLeftBehindAndCanBeTakenBack) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> flags) {
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 0) << flags[0] << ": " << process.err();
+    return process.out();
+  };
+  const auto state = [&](const std::string& out) {
+    return ReadAll(folder + "/" + out + "/step-00000004/state.json");
+  };
+  std::ofstream(folder + "/ds_config.json")
+      << R"({"train_batch_size": 6, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})";
+  const auto ddp = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--data=text.txt", "--steps=4", "--save_every=2"});
+    train(Tiny(flags));
+  };
+  ddp({"--out=hook", "--bucket_cap_mb=1", "--static_graph", "--gradient_as_bucket_view",
+       "--comm_hook=powersgd:1:2"});
+  ddp({"--out=local", "--local_sgd_period=2"});
+  ddp({"--out=unused", "--find_unused_parameters", "--staleness=1"});
+  for (const std::string run : {"hook", "local", "unused"}) {
+    const std::string from = "--resume=" + run + "/step-00000002";
+    for (const char* other : {"--strategy=fsdp", "--strategy=zero1", "--strategy=single",
+                              "--strategy=dp", "--config=ds_config.json"}) {
+      const std::string out = train({from, other, "--out=other"});
+      EXPECT_EQ(out.find("gradients powersgd"), std::string::npos) << out;
+      fs::remove_all(folder + "/other");
+    }
+    // Named again, it is the same strategy.
+    train({from, "--strategy=ddp", "--out=again"});
+    EXPECT_TRUE(ReadAll(folder + "/again/step-00000004/model.safetensors") ==
+                ReadAll(folder + "/" + run + "/step-00000004/model.safetensors"))
+        << run;
+    fs::remove_all(folder + "/again");
+  }
+  using testing::HasSubstr;
+  EXPECT_THAT(state("hook"), HasSubstr("\"config.static_graph\": 1"));
+  train({"--resume=hook/step-00000002", "--nostatic_graph", "-nogradient_as_bucket_view",
+         "--out=back"});
+  EXPECT_THAT(state("back"), HasSubstr("\"config.static_graph\": 0"));
+  EXPECT_THAT(state("back"), HasSubstr("\"config.gradient_as_bucket_view\": 0"));
+  EXPECT_THAT(state("back"), HasSubstr("powersgd:1:2"));
+}
+
 // One command for the first start of a job and for every later one.
 TEST(TrainGptTest, AutoResumeStartsAnewAndGoesOn) {
   const std::string folder = NewFolder();
