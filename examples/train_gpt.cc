@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "glog/logging.h"
 #include "lockstep/base/caller_path.h"
@@ -418,6 +420,22 @@ FoundState Find(const std::string& resume, const std::string& out) {
   return found;
 }
 
+// Hours of training must not end with nowhere to be kept. Tried in the folder, or in the nearest
+// one above it that is there: none is made for a run that does not begin.
+void CheckOutCanBeWritten(const std::string& out) {
+  std::error_code failure;
+  std::filesystem::path there = out;
+  while (there.has_relative_path() && !std::filesystem::exists(there, failure)) {
+    there = there.parent_path();
+  }
+  try {
+    const state::AtomicFile probe((there / "probe").string());
+  } catch (const Error& error) {
+    throw InvalidArgumentError(absl::StrCat("--out=", out, ": states cannot be written there: ",
+                                            error.message(), "; give another folder"));
+  }
+}
+
 // `launched`: the ranks that a launcher has started, or 0.
 TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   const TrainConfig asked = ConfigFromFlags();
@@ -466,6 +484,7 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   const auto text = data::ByteText::Open(config.data, {.extensions = config.extensions});
   data::ByteTextDataset(text, config.block, data::TextPart::kTraining);
   data::ByteTextDataset(text, config.block, data::TextPart::kValidation);
+  CheckOutCanBeWritten(config.out);
   return config;
 }
 

@@ -177,6 +177,9 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--resume=auto"},
       {"--data=text.txt", "--resume=foreign"},
       {"--data=text.txt", "--out=foreign"},
+      {"--data=text.txt", "--out=text.txt/run"},
+      {"--data=text.txt", "--out=/proc/no/such"},
+      {"--data=text.txt", "--out=/proc"},
   };
   for (const auto& flags : cases) {
     Process process(flags, folder);
