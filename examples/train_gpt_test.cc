@@ -150,7 +150,13 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--micro_batches=4"},
       {"--data=text.txt", "--accumulate=0"},
       {"--data=text.txt", "--bucket_cap_mb=0"},
+      {"--data=text.txt", "--bucket_cap_mb=100000000000000"},
+      {"--data=text.txt", "--accumulate=9223372036854775807", "--micro_batches=2"},
+      {"--data=text.txt", "--batch=9223372036854775807", "--ranks=1"},
+      {"--data=text.txt", "--micro_batches=9223372036854775807", "--strategy=pipeline"},
       {"--data=text.txt", "--comm_hook=fp8"},
+      {"--data=text.txt", "--comm_hook=powersgd", "--steps=1000"},
+      {"--data=text.txt", "--comm_hook=powersgd:1:4", "--steps=4"},
       {"--data=text.txt", "--local_sgd_period=-1"},
       {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
       {"--data=text.txt", "--local_sgd_period=2", "--comm_hook=powersgd:1:2"},
@@ -284,6 +290,9 @@ TEST(TrainGptTest, StrategiesWithMemoryResumeBitwise) {
         Tiny({"--data=text.txt", "--steps=10", "--save_every=5", "--out=" + whole, strategies[i]}));
     const std::string out = train({"--resume=" + whole + "/step-00000005", "--out=" + second});
     EXPECT_EQ(out.find("resuming: without"), std::string::npos) << strategies[i];
+    EXPECT_EQ(out.find("gradients powersgd:1:2 after 2 steps in full") != std::string::npos,
+              strategies[i] == "--comm_hook=powersgd:1:2")
+        << out;
     for (const auto& entry : fs::directory_iterator(folder + "/" + whole + "/step-00000010")) {
       const std::string file = entry.path().filename().string();
       if (file == "state.json") continue;  // has the folder's name
@@ -447,7 +456,7 @@ TEST(TrainGptTest, OptionsOfDataParallelTraining) {
   };
   const std::string plain = train({"--bucket_cap_mb=1"});
   EXPECT_TRUE(train({"--static_graph", "--gradient_as_bucket_view"}) == plain);
-  EXPECT_TRUE(train({"--find_unused_parameters", "--comm_hook=powersgd:1:100"}) == plain);
+  EXPECT_TRUE(train({"--find_unused_parameters", "--bucket_cap_mb=1048576"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
   EXPECT_FALSE(train({"--local_sgd_period=2", "--gradient_as_bucket_view"}) == plain);
