@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -18,11 +19,17 @@
 #include "lockstep/checkpoint/setting.h"
 #include "lockstep/nn/optim/schedules/warmup.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
+#include "lockstep/strategies/distributed_data_parallel/power_sgd.h"
 #include "lockstep/strategies/engine/engine_support.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::examples {
 namespace {
+
+// Rows and passes of a step: more than anyone asks for, and their product with the bytes of a row
+// stays far from overflow.
+constexpr int64_t kMaximumCount = 1'000'000;
+constexpr int64_t kMaximumBucketMib = 1 << 20;  // 1 TiB
 
 void Require(bool holds, absl::string_view flag, const absl::AlphaNum& value,
              absl::string_view remedy) {
@@ -156,6 +163,12 @@ void TrainConfig::VisitFields(Self& self, Visitor&& visit) {
 bool TrainConfig::HasFsdp() const {
   return strategy == "fsdp" || strategy == "fsdp_grad_op" || strategy == "hybrid" ||
          strategy == "hybrid_grad_op" || strategy == "no_shard";
+}
+
+int64_t TrainConfig::StepsBeforeCompression() const {
+  const auto hook = std::dynamic_pointer_cast<strategies::PowerSgdHook>(
+      strategies::ParseCommunicationHook(comm_hook));
+  return hook == nullptr ? 0 : hook->options().start_step;
 }
 
 void TrainConfig::ResolveSharding() {
@@ -357,7 +370,8 @@ void TrainConfig::Resolve() {
   Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
           "give a count >= 1, or 0 for the processors divided by the ranks");
   Require(steps >= 1, "steps", steps, "give a count >= 1");
-  Require(batch >= 1, "batch", batch, "give a number of rows >= 1");
+  Require(batch >= 1 && batch <= kMaximumCount, "batch", batch,
+          absl::StrCat("give a number of rows, 1 to ", kMaximumCount));
   const int64_t parts = DataRanks();
   const absl::string_view parts_flag = !RankPerStage() ? "ranks"
                                        : shards == 1   ? "replicas"
@@ -368,7 +382,8 @@ void TrainConfig::Resolve() {
   Require(batch % parts == 0, "batch", batch,
           absl::StrCat("rows do not split evenly over --", parts_flag, "=", parts,
                        "; use --batch=", (batch / parts + 1) * parts));
-  Require(micro_batches >= 1, "micro_batches", micro_batches, "give a count >= 1");
+  Require(micro_batches >= 1 && micro_batches <= kMaximumCount, "micro_batches", micro_batches,
+          absl::StrCat("give a count, 1 to ", kMaximumCount));
   Require(strategy != "pipeline" || micro_batches <= batch / parts, "micro_batches", micro_batches,
           absl::StrCat("are more than the ", batch / parts,
                        " rows of a step; use --batch=", micro_batches * parts, " or more"));
@@ -392,8 +407,14 @@ void TrainConfig::Resolve() {
   parses("amp", amp, &amp::ParseAutocast);
   parses("checkpoint", checkpoint, &checkpoint::ParseCheckpointSetting);
   parses("comm_hook", comm_hook, &strategies::ParseCommunicationHook);
-  Require(accumulate >= 1, "accumulate", accumulate, "give a number of batches >= 1");
-  Require(bucket_cap_mb >= 1, "bucket_cap_mb", bucket_cap_mb, "give MiB >= 1");
+  Require(accumulate >= 1 && accumulate <= kMaximumCount, "accumulate", accumulate,
+          absl::StrCat("give a number of batches, 1 to ", kMaximumCount));
+  Require(bucket_cap_mb >= 1 && bucket_cap_mb <= kMaximumBucketMib, "bucket_cap_mb", bucket_cap_mb,
+          absl::StrCat("give MiB, 1 to ", kMaximumBucketMib));
+  Require(StepsBeforeCompression() < steps, "comm_hook", comm_hook,
+          absl::StrCat("averages the first ", StepsBeforeCompression(),
+                       " steps in full, and --steps=", steps,
+                       " has no other; give powersgd:RANK:START with a smaller START"));
   Require(local_sgd_period >= 0, "local_sgd_period", local_sgd_period,
           "give a number of steps >= 1, or 0 for averages of gradients in every step");
   Require(!static_graph || !find_unused_parameters, "static_graph", static_graph,
@@ -409,6 +430,16 @@ void TrainConfig::Resolve() {
   ddp_only(comm_hook == "none", "comm_hook", comm_hook);
   ddp_only(local_sgd_period == 0, "local_sgd_period", local_sgd_period);
   ddp_only(staleness == 0, "staleness", staleness);
+  const auto of_gradients = [&](bool is_default, absl::string_view flag,
+                                const absl::AlphaNum& value) {
+    Require(is_default || local_sgd_period == 0, flag, value,
+            absl::StrCat("is for averages of gradients, and --local_sgd_period=", local_sgd_period,
+                         " averages parameters instead; leave one of the two out"));
+  };
+  of_gradients(bucket_cap_mb == 25, "bucket_cap_mb", bucket_cap_mb);
+  of_gradients(!static_graph, "static_graph", static_graph);
+  of_gradients(!find_unused_parameters, "find_unused_parameters", find_unused_parameters);
+  of_gradients(comm_hook == "none", "comm_hook", comm_hook);
   Require(strategy != "zero1" || local_sgd_period == 0, "local_sgd_period", local_sgd_period,
           "lets ranks differ between averages, and --strategy=zero1 has each update a part; use "
           "--strategy=ddp");

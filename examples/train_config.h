@@ -91,6 +91,9 @@ struct TrainConfig {
   // Whether each rank keeps a part of the parameters' memory, or could: the strategies of
   // FullyShardedDataParallel.
   bool HasFsdp() const;
+  // Steps whose gradients --comm_hook=powersgd averages in full, before it compresses; 0 with
+  // another hook.
+  int64_t StepsBeforeCompression() const;
   // What `config` says, with the flags for what it leaves to "auto".
   engine::DeepSpeedConfig EngineConfig() const;
   // The batch, micro-batches and learning rate become those of `config_text`, where there is one.

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "glog/logging.h"
 #include "lockstep/base/caller_path.h"
@@ -224,14 +226,16 @@ void PrintHelp() {
   }
 }
 
-// Flags that are on the command line, so that a default can be told from a wish.
+// Flags that are on the command line, as --name or --noname, so that a default can be told from a
+// wish.
 std::vector<std::string> GivenFlags(int argc, char** argv) {
   std::vector<std::string> given;
   for (const char* name : kFlagNames) {
     for (int i = 1; i < argc; ++i) {
       absl::string_view argument = argv[i];
       if (!absl::ConsumePrefix(&argument, "--") && !absl::ConsumePrefix(&argument, "-")) continue;
-      if (argument.substr(0, argument.find('=')) == name) given.push_back(name);
+      argument = argument.substr(0, argument.find('='));
+      if (argument == name || argument == absl::StrCat("no", name)) given.push_back(name);
     }
   }
   return given;
@@ -358,14 +362,19 @@ TrainConfig MergeResumed(const FoundState& found, const TrainConfig& saved,
   take("amp", &TrainConfig::amp);
   take("checkpoint", &TrainConfig::checkpoint);
   take("offload_activations", &TrainConfig::offload_activations);
-  take("bucket_cap_mb", &TrainConfig::bucket_cap_mb);
-  take("static_graph", &TrainConfig::static_graph);
-  take("find_unused_parameters", &TrainConfig::find_unused_parameters);
-  take("gradient_as_bucket_view", &TrainConfig::gradient_as_bucket_view);
-  take("comm_hook", &TrainConfig::comm_hook);
-  take("local_sgd_period", &TrainConfig::local_sgd_period);
-  take("staleness", &TrainConfig::staleness);
-  // How parameters are sharded is no property of the state: another strategy begins with its own.
+  // How gradients are averaged and parameters sharded is no property of the state: another strategy
+  // begins with its own.
+  const bool other_strategy = config.strategy != saved.strategy || Given(given, "config");
+  const auto take_averaging = [&](const char* flag, auto TrainConfig::*field) {
+    if (Given(given, flag) || other_strategy) config.*field = asked.*field;
+  };
+  take_averaging("bucket_cap_mb", &TrainConfig::bucket_cap_mb);
+  take_averaging("static_graph", &TrainConfig::static_graph);
+  take_averaging("find_unused_parameters", &TrainConfig::find_unused_parameters);
+  take_averaging("gradient_as_bucket_view", &TrainConfig::gradient_as_bucket_view);
+  take_averaging("comm_hook", &TrainConfig::comm_hook);
+  take_averaging("local_sgd_period", &TrainConfig::local_sgd_period);
+  take_averaging("staleness", &TrainConfig::staleness);
   const auto take_sharding = [&](const char* flag, auto TrainConfig::*field) {
     if (Given(given, flag) || Given(given, "strategy")) config.*field = asked.*field;
   };
@@ -410,6 +419,22 @@ FoundState Find(const std::string& resume, const std::string& out) {
     std::fprintf(stderr, "train_gpt: skipped a newer state: %s\n", reason.c_str());
   }
   return found;
+}
+
+// Hours of training must not end with nowhere to be kept. Tried in the folder, or in the nearest
+// one above it that is there: none is made for a run that does not begin.
+void CheckOutCanBeWritten(const std::string& out) {
+  std::error_code failure;
+  std::filesystem::path there = out;
+  while (there.has_relative_path() && !std::filesystem::exists(there, failure)) {
+    there = there.parent_path();
+  }
+  try {
+    const state::AtomicFile probe((there / "probe").string());
+  } catch (const Error& error) {
+    throw InvalidArgumentError(absl::StrCat("--out=", out, ": states cannot be written there: ",
+                                            error.message(), "; give another folder"));
+  }
 }
 
 // `launched`: the ranks that a launcher has started, or 0.
@@ -460,6 +485,7 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   const auto text = data::ByteText::Open(config.data, {.extensions = config.extensions});
   data::ByteTextDataset(text, config.block, data::TextPart::kTraining);
   data::ByteTextDataset(text, config.block, data::TextPart::kValidation);
+  CheckOutCanBeWritten(config.out);
   return config;
 }
 

@@ -150,9 +150,19 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--micro_batches=4"},
       {"--data=text.txt", "--accumulate=0"},
       {"--data=text.txt", "--bucket_cap_mb=0"},
+      {"--data=text.txt", "--bucket_cap_mb=100000000000000"},
+      {"--data=text.txt", "--accumulate=9223372036854775807", "--micro_batches=2"},
+      {"--data=text.txt", "--batch=9223372036854775807", "--ranks=1"},
+      {"--data=text.txt", "--micro_batches=9223372036854775807", "--strategy=pipeline"},
       {"--data=text.txt", "--comm_hook=fp8"},
+      {"--data=text.txt", "--comm_hook=powersgd", "--steps=1000"},
+      {"--data=text.txt", "--comm_hook=powersgd:1:4", "--steps=4"},
       {"--data=text.txt", "--local_sgd_period=-1"},
       {"--data=text.txt", "--static_graph", "--find_unused_parameters"},
+      {"--data=text.txt", "--local_sgd_period=2", "--comm_hook=powersgd:1:2"},
+      {"--data=text.txt", "--local_sgd_period=2", "--bucket_cap_mb=1"},
+      {"--data=text.txt", "--local_sgd_period=2", "--static_graph"},
+      {"--data=text.txt", "--local_sgd_period=2", "--find_unused_parameters"},
       {"--data=text.txt", "--staleness=17"},
       {"--data=text.txt", "--staleness=1", "--amp=fp16"},
       {"--data=text.txt", "--staleness=1", "--comm_hook=fp16"},
@@ -173,6 +183,9 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--resume=auto"},
       {"--data=text.txt", "--resume=foreign"},
       {"--data=text.txt", "--out=foreign"},
+      {"--data=text.txt", "--out=text.txt/run"},
+      {"--data=text.txt", "--out=/proc/no/such"},
+      {"--data=text.txt", "--out=/proc"},
   };
   for (const auto& flags : cases) {
     Process process(flags, folder);
@@ -277,6 +290,9 @@ TEST(TrainGptTest, StrategiesWithMemoryResumeBitwise) {
         Tiny({"--data=text.txt", "--steps=10", "--save_every=5", "--out=" + whole, strategies[i]}));
     const std::string out = train({"--resume=" + whole + "/step-00000005", "--out=" + second});
     EXPECT_EQ(out.find("resuming: without"), std::string::npos) << strategies[i];
+    EXPECT_EQ(out.find("gradients powersgd:1:2 after 2 steps in full") != std::string::npos,
+              strategies[i] == "--comm_hook=powersgd:1:2")
+        << out;
     for (const auto& entry : fs::directory_iterator(folder + "/" + whole + "/step-00000010")) {
       const std::string file = entry.path().filename().string();
       if (file == "state.json") continue;  // has the folder's name
@@ -300,6 +316,52 @@ TEST(TrainGptTest, StrategiesWithMemoryResumeBitwise) {
             std::string::npos);
   train({"--resume=whole1/step-00000005", "--ranks=3", "--out=other"});
   train({"--resume=whole3/step-00000005", "--ranks=1", "--out=one"});
+}
+
+// Another strategy has no use for what ddp was told, and the same one can be told otherwise.
+TEST(TrainGptTest, FlagsOfDdpAreLeftBehindAndCanBeTakenBack) {
+  const std::string folder = NewFolder();
+  WriteText(folder);
+  const auto train = [&](std::vector<std::string> flags) {
+    Process process(flags, folder);
+    EXPECT_EQ(process.Wait(), 0) << flags[0] << ": " << process.err();
+    return process.out();
+  };
+  const auto state = [&](const std::string& out) {
+    return ReadAll(folder + "/" + out + "/step-00000004/state.json");
+  };
+  std::ofstream(folder + "/ds_config.json")
+      << R"({"train_batch_size": 6, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})";
+  const auto ddp = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--data=text.txt", "--steps=4", "--save_every=2"});
+    train(Tiny(flags));
+  };
+  ddp({"--out=hook", "--bucket_cap_mb=1", "--static_graph", "--gradient_as_bucket_view",
+       "--comm_hook=powersgd:1:2"});
+  ddp({"--out=local", "--local_sgd_period=2"});
+  ddp({"--out=unused", "--find_unused_parameters", "--staleness=1"});
+  for (const std::string run : {"hook", "local", "unused"}) {
+    const std::string from = "--resume=" + run + "/step-00000002";
+    for (const char* other : {"--strategy=fsdp", "--strategy=zero1", "--strategy=single",
+                              "--strategy=dp", "--config=ds_config.json"}) {
+      const std::string out = train({from, other, "--out=other"});
+      EXPECT_EQ(out.find("gradients powersgd"), std::string::npos) << out;
+      fs::remove_all(folder + "/other");
+    }
+    // Named again, it is the same strategy.
+    train({from, "--strategy=ddp", "--out=again"});
+    EXPECT_TRUE(ReadAll(folder + "/again/step-00000004/model.safetensors") ==
+                ReadAll(folder + "/" + run + "/step-00000004/model.safetensors"))
+        << run;
+    fs::remove_all(folder + "/again");
+  }
+  using testing::HasSubstr;
+  EXPECT_THAT(state("hook"), HasSubstr("\"config.static_graph\": 1"));
+  train({"--resume=hook/step-00000002", "--nostatic_graph", "-nogradient_as_bucket_view",
+         "--out=back"});
+  EXPECT_THAT(state("back"), HasSubstr("\"config.static_graph\": 0"));
+  EXPECT_THAT(state("back"), HasSubstr("\"config.gradient_as_bucket_view\": 0"));
+  EXPECT_THAT(state("back"), HasSubstr("powersgd:1:2"));
 }
 
 // One command for the first start of a job and for every later one.
@@ -394,10 +456,10 @@ TEST(TrainGptTest, OptionsOfDataParallelTraining) {
   };
   const std::string plain = train({"--bucket_cap_mb=1"});
   EXPECT_TRUE(train({"--static_graph", "--gradient_as_bucket_view"}) == plain);
-  EXPECT_TRUE(train({"--find_unused_parameters", "--comm_hook=powersgd:1:100"}) == plain);
+  EXPECT_TRUE(train({"--find_unused_parameters", "--bucket_cap_mb=1048576"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=bf16"}) == plain);
   EXPECT_FALSE(train({"--comm_hook=powersgd:1:2", "--accumulate=2"}) == plain);
-  EXPECT_FALSE(train({"--local_sgd_period=2"}) == plain);
+  EXPECT_FALSE(train({"--local_sgd_period=2", "--gradient_as_bucket_view"}) == plain);
   EXPECT_FALSE(train({"--staleness=1", "--amp=bf16"}) == plain);
 }
 

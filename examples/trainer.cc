@@ -427,6 +427,9 @@ class Trainer {
     if (autocast_) absl::StrAppend(&text, ", autocast ", config_.amp);
     if (config_.offload_activations) absl::StrAppend(&text, ", activations on the host");
     if (config_.comm_hook != "none") absl::StrAppend(&text, ", gradients ", config_.comm_hook);
+    if (config_.StepsBeforeCompression() > 0) {
+      absl::StrAppend(&text, " after ", config_.StepsBeforeCompression(), " steps in full");
+    }
     if (config_.staleness > 0) {
       absl::StrAppend(&text, ", averages of ", config_.staleness, " steps ago");
     }

@@ -144,28 +144,40 @@ TEST(DistributedDataParallelTest, BucketSizesChangeNoBit) {
 
 // Micro-batch A, inside NoSync, uses the first parameter only, and B, which synchronises, the
 // second.
+// Field report D-1: with unused parameters allowed, the sums of those that only the passes inside
+// NoSync had used were never reduced.
 TEST(DistributedDataParallelTest, NoSyncSumIsReducedByTheNextBackward) {
-  const auto result = ValuesOf(2, [](int rank, auto world) {
-    auto model = std::make_shared<Weights>(std::vector<double>{1, 1});
-    DistributedDataParallel ddp(model, world);
-    std::vector<double> values;
-    for (int step = 0; step < 3; ++step) {
-      model->ZeroGrad();
-      const int64_t before = world->sequence();
-      {
-        DistributedDataParallel::NoSync no_sync(ddp);
-        Backward(Sum((*model)[0] * (rank + 1)));
-        EXPECT_EQ(world->sequence(), before) << "no collective inside";
-        EXPECT_EQ(ValueOf(Grad((*model)[0])), rank + 1) << "local inside";
-      }
-      Backward(Sum((*model)[1] * (rank + 1)));
-      EXPECT_EQ(world->sequence() - before, ddp.bucket_count());
-      values.push_back(ValueOf(Grad((*model)[0])));
-      values.push_back(ValueOf(Grad((*model)[1])));
+  for (const bool find_unused : {false, true}) {
+    for (const bool views : {false, true}) {
+      SCOPED_TRACE(absl::StrCat("find_unused_parameters ", find_unused, ", views ", views));
+      const auto result = ValuesOf(2, [&](int rank, auto world) {
+        auto model = std::make_shared<Weights>(std::vector<double>{1, 1, 1});
+        if (!find_unused) autograd::SetRequiresGrad((*model)[2], false);
+        DistributedDataParallel ddp(
+            model, world,
+            {.find_unused_parameters = find_unused, .gradient_as_bucket_view = views});
+        std::vector<double> values;
+        for (int step = 0; step < 3; ++step) {
+          model->ZeroGrad();
+          const int64_t before = world->sequence();
+          {
+            DistributedDataParallel::NoSync no_sync(ddp);
+            Backward(Sum((*model)[0] * (rank + 1)));
+            EXPECT_EQ(world->sequence(), before) << "no collective inside";
+            EXPECT_EQ(ValueOf(Grad((*model)[0])), rank + 1) << "local inside";
+          }
+          Backward(Sum((*model)[1] * (rank + 1)));
+          // Unused in both passes: a map of what was used besides.
+          EXPECT_EQ(world->sequence() - before, ddp.bucket_count() + (find_unused ? 1 : 0));
+          values.push_back(ValueOf(Grad((*model)[0])));
+          values.push_back(ValueOf(Grad((*model)[1])));
+          EXPECT_EQ(ValueOf(Grad((*model)[2])), -1) << "used by none";
+        }
+        return values;
+      });
+      EXPECT_EQ(result, (std::vector<double>{1.5, 1.5, 1.5, 1.5, 1.5, 1.5}));
     }
-    return values;
-  });
-  EXPECT_EQ(result, (std::vector<double>{1.5, 1.5, 1.5, 1.5, 1.5, 1.5}));
+  }
 }
 
 TEST(DistributedDataParallelTest, AccumulationEqualsTheWholeBatch) {

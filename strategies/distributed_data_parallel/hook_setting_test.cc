@@ -24,6 +24,10 @@ TEST(HookSettingTest, NamesMakeHooksAndOthersAreRefused) {
   for (const char* text : {"powersgd", "powersgd:4", "powersgd:4:20"}) {
     EXPECT_TRUE(Is<PowerSgdHook>(text)) << text;
   }
+  const auto hook =
+      std::dynamic_pointer_cast<PowerSgdHook>(ParseCommunicationHook("powersgd:4:20"));
+  EXPECT_EQ(hook->options().rank, 4);
+  EXPECT_EQ(hook->options().start_step, 20);
   for (const char* text : {"", "fp8", "powersgd:", "powersgd:2:x", "powersgd:2:20:3", "fp16:2"}) {
     EXPECT_THAT(MessageOf([&] { ParseCommunicationHook(text); }),
                 ::testing::HasSubstr("give none, noop, fp16"))

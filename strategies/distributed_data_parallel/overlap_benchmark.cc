@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,8 +18,10 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/median.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
@@ -151,6 +154,18 @@ double StatisticsSeconds(comm::Communicator& world, int64_t parameters, int64_t 
   return Median(differences);
 }
 
+// Here once, so that a wrong flag is one line and not one a rank.
+void CheckFlags() {
+  models::Gpt2Preset(absl::GetFlag(FLAGS_model));
+  const std::pair<const char*, int64_t> counts[] = {{"ranks", absl::GetFlag(FLAGS_ranks)},
+                                                    {"rows", absl::GetFlag(FLAGS_rows)},
+                                                    {"steps", absl::GetFlag(FLAGS_steps)}};
+  for (const auto& [flag, count] : counts) {
+    if (count >= 1 && count <= 1000) continue;
+    throw InvalidArgumentError(absl::StrCat("--", flag, "=", count, ": give a count, 1 to 1000"));
+  }
+}
+
 void RankMain(comm::RankContext& context) {
   const auto world = comm::InitProcessGroup(context.group_options());
   const auto report = [&](const char* what, const Figures& figures) {
@@ -181,12 +196,21 @@ void RankMain(comm::RankContext& context) {
 }
 
 }  // namespace
+
+void Main() {
+  CheckFlags();
+  comm::SpawnThreads(static_cast<int>(absl::GetFlag(FLAGS_ranks)), RankMain).ThrowIfFailed();
+}
+
 }  // namespace lockstep::strategies
 
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
-  lockstep::comm::SpawnThreads(static_cast<int>(absl::GetFlag(FLAGS_ranks)),
-                               lockstep::strategies::RankMain)
-      .ThrowIfFailed();
+  try {
+    lockstep::strategies::Main();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "overlap_benchmark: %s\n", error.what());
+    return 1;
+  }
   return 0;
 }

@@ -65,6 +65,7 @@ class PowerSgdHook final : public CommunicationHook {
   // undefined without error feedback, and where nothing was compressed.
   Tensor ErrorOf(absl::string_view parameter) const;
   int64_t steps() const { return step_; }
+  const PowerSgdOptions& options() const { return options_; }
 
  private:
   // One gradient that is compressed, for a step.

@@ -26,9 +26,13 @@
 #include "lockstep/nn/linear.h"
 #include "lockstep/nn/module.h"
 #include "lockstep/nn/optim/sgd.h"
+#include "lockstep/strategies/distributed_data_parallel/communication_hook.h"
 #include "lockstep/strategies/distributed_data_parallel/compression_hooks.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/loss_factors.h"
+#include "lockstep/strategies/distributed_data_parallel/power_sgd.h"
+#include "lockstep/strategies/distributed_data_parallel/reduction_statistics.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/random.h"
 #include "lockstep/tests/equivalence/expect_near.h"
@@ -43,7 +47,7 @@ using Options = strategies::DistributedDataParallelOptions;
 struct Scenario {
   std::string name;
   Options options = {};
-  bool fp16_hook = false;
+  std::shared_ptr<strategies::CommunicationHook> (*hook)() = nullptr;
   int64_t micro_batches = 1;
   bool two_forwards = false;  // before one backward
   bool evaluate_inside = false;
@@ -61,6 +65,20 @@ std::ostream& operator<<(std::ostream& out, const Scenario& scenario) {
 
 constexpr int64_t kRows = 48;
 constexpr int kSteps = 3;
+constexpr double kLr = 0.1;
+constexpr int64_t kSmallBuckets = 1000;
+
+template <DType dtype>
+std::shared_ptr<strategies::CommunicationHook> Compress() {
+  return std::make_shared<strategies::CompressionHook>(dtype);
+}
+
+// Compresses the third step.
+template <int64_t rank>
+std::shared_ptr<strategies::CommunicationHook> PowerSgd() {
+  return std::make_shared<strategies::PowerSgdHook>(
+      strategies::PowerSgdOptions{.rank = rank, .start_step = kSteps - 1});
+}
 
 // The task, as one rank or a part of `world`, and a module that nothing uses.
 class Run {
@@ -77,25 +95,39 @@ class Run {
         return name.ends_with("h.0") || name.ends_with("h.1") || name.ends_with("layers");
       }});
     }
-    root_ = std::make_shared<Root>(task_.model, unused_);
+    // What a program wraps is what it calls: its forward pass is where buffers are sent.
+    root_ = unused_ ? std::make_shared<Root>(task_.model, unused_) : task_.model;
     parameters_ = task_.model->NamedParameters();
     optimizer_ =
-        std::make_unique<optim::Sgd>(parameters_, optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
+        std::make_unique<optim::Sgd>(parameters_, optim::SgdOptions{.lr = kLr, .momentum = 0.9});
     if (!world_) return;
     Options options = scenario.options;
-    if (scenario.fp16_hook) {
-      options.communication_hook = std::make_shared<strategies::CompressionHook>(DType::kFloat16);
-    }
+    if (scenario.hook != nullptr) options.communication_hook = scenario.hook();
+    hook_ = options.communication_hook;
     ddp_.emplace(root_, world_, options);
   }
 
-  // Losses of the steps, and then the parameters.
+  // Losses of the steps, and then the parameters: without what PowerSGD has left out of the last
+  // step, the only one that it compresses, and lr times which they lack.
   Result Train() {
     Result result(1);
     for (int step = 0; step < kSteps; ++step) result[0].push_back(Step(step));
+    if (ddp_) ExpectBytesOnTheWire();
+    bool left_out = false;
+    const auto power_sgd = std::dynamic_pointer_cast<strategies::PowerSgdHook>(hook_);
     for (const auto& [name, parameter] : parameters_) {
-      result.push_back(parameter.ToVector<double>());
+      Tensor value = Detach(parameter);
+      const Tensor error = power_sgd ? power_sgd->ErrorOf(name) : Tensor();
+      if (error.defined()) {
+        const Tensor mean = Clone(error);
+        world_->AllReduce(mean, {.op = comm::ReduceOp::kAverage}).Wait();
+        left_out |= Max(Abs(mean)).Item<double>() >
+                    1e-3 * Max(Abs(autograd::Grad(parameter))).Item<double>();
+        value = value - Reshape(mean, value.shape()) * kLr;
+      }
+      result.push_back(value.ToVector<double>());
     }
+    EXPECT_EQ(left_out, power_sgd != nullptr);
     return result;
   }
 
@@ -141,6 +173,29 @@ class Run {
     EXPECT_EQ(after, before) << "evaluation communicates nothing";
   }
 
+  // Elements of a bucket's messages for the gradient of this parameter.
+  int64_t ElementsSent(const Tensor& parameter) const {
+    const auto power_sgd = std::dynamic_pointer_cast<strategies::PowerSgdHook>(hook_);
+    if (power_sgd == nullptr || parameter.rank() < 2) return parameter.numel();
+    const int64_t rows = parameter.size(0), columns = parameter.size(1);
+    const int64_t thin = (rows + columns) * power_sgd->options().rank;
+    return 2 * thin < rows * columns ? thin : parameter.numel();
+  }
+
+  // Of the last backward: each rank reads every other's messages whole, as those of up to 16 KiB
+  // are over shared memory. An element that says "no reports" is in each bucket, or with a hook
+  // sent once.
+  void ExpectBytesOnTheWire() const {
+    if (scenario_.options.bucket_cap_bytes != kSmallBuckets || scenario_.unused_layer) return;
+    const bool halves = std::dynamic_pointer_cast<strategies::CompressionHook>(hook_) != nullptr;
+    int64_t bytes = 4 * (hook_ ? 1 : ddp_->bucket_count());
+    for (const auto& [name, parameter] : parameters_) {
+      if (autograd::RequiresGrad(parameter)) bytes += ElementsSent(parameter) * (halves ? 2 : 4);
+    }
+    const strategies::ReductionStatistics statistics = ddp_->statistics();
+    EXPECT_EQ(statistics.bytes_received + statistics.bytes_sent, bytes * (ranks() - 1));
+  }
+
   double Step(int step) {
     optimizer_->ZeroGrad();
     const auto [first, rows] = Share(step);
@@ -171,9 +226,10 @@ class Run {
   const std::shared_ptr<comm::Communicator> world_;
   Task task_;
   std::shared_ptr<nn::Module> unused_;
-  std::shared_ptr<Root> root_;
+  std::shared_ptr<nn::Module> root_;
   NamedTensors parameters_;
   std::unique_ptr<optim::Sgd> optimizer_;
+  std::shared_ptr<strategies::CommunicationHook> hook_;
   std::optional<DistributedDataParallel> ddp_;
 };
 
@@ -204,7 +260,7 @@ TEST_P(DataParallelTest, GptOnOneToFourRanks) { Compare(&GptTask, GetParam()); }
 
 Options With(void (*change)(Options&)) {
   Options options;
-  options.bucket_cap_bytes = 1000;
+  options.bucket_cap_bytes = kSmallBuckets;
   options.first_bucket_bytes = 100;
   change(options);
   return options;
@@ -234,8 +290,14 @@ std::vector<Scenario> Scenarios() {
        .bounds = {.loss = 1e-3, .parameter = 1e-3, .of_model = true}},
       {.name = "Float16Hook",
        .options = small,
-       .fp16_hook = true,
+       .hook = &Compress<DType::kFloat16>,
        .bounds = {.loss = 1e-4, .parameter = 1e-4, .of_model = true}},
+      {.name = "BFloat16Hook",
+       .options = small,
+       .hook = &Compress<DType::kBFloat16>,
+       .bounds = {.loss = 1e-3, .parameter = 1e-3, .of_model = true}},
+      {.name = "PowerSgdRank1", .options = small, .hook = &PowerSgd<1>},
+      {.name = "PowerSgdRank2", .options = views, .hook = &PowerSgd<2>, .micro_batches = 2},
   };
 }
 
@@ -283,6 +345,46 @@ TEST(TwoModulesTest, InOneStepAndInOneBackward) {
     comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
       const std::vector<double> many = train(comm::InitProcessGroup(context.group_options()));
       ExpectNear(many, alone, 1e-5);
+    }).ThrowIfFailed();
+  }
+}
+
+// The same with two GPTs over the same rows.
+TEST(TwoModulesTest, OfGptInOneStepAndInOneBackward) {
+  const auto train = [](std::shared_ptr<comm::Communicator> world) {
+    const int64_t ranks = world ? world->size() : 1, rank = world ? world->rank() : 0;
+    ManualSeed(static_cast<uint64_t>(3 + rank));
+    const Task first = GptTask(), second = GptTask();
+    std::optional<DistributedDataParallel> ddp_first, ddp_second;
+    if (world) {
+      ddp_first.emplace(first.model, world, With([](Options&) {}));
+      ddp_second.emplace(second.model, world, With([](Options&) {}));
+    }
+    optim::Sgd one(first.model->NamedParameters(), {.lr = kLr}),
+        two(second.model->NamedParameters(), {.lr = kLr});
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const int64_t count = 12 / ranks, at = step * 12 + rank * count;
+      one.ZeroGrad();
+      two.ZeroGrad();
+      autograd::Backward(first.loss(at, count) * 0.5 + second.loss(at, count));
+      one.Step();
+      two.Step();
+      one.ZeroGrad();
+      autograd::Backward(first.loss(at, count));
+      one.Step();
+    }
+    Result result = {{first.loss(0, 12).Item<double>(), second.loss(0, 12).Item<double>()}};
+    for (const Task& task : {first, second}) {
+      for (const Tensor& parameter : task.model->Parameters()) {
+        result.push_back(parameter.ToVector<double>());
+      }
+    }
+    return result;
+  };
+  const Result alone = train(nullptr);
+  for (const int ranks : {2, 3}) {
+    comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
+      ExpectNear(train(comm::InitProcessGroup(context.group_options())), alone, {});
     }).ThrowIfFailed();
   }
 }

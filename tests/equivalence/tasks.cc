@@ -3,12 +3,14 @@
 #include "lockstep/tests/equivalence/tasks.h"
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/linear.h"
 #include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/random.h"
 
 namespace lockstep::equivalence {
 namespace {
@@ -45,8 +47,28 @@ Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency) {
   return FromVector<double>(values, {rows, columns}, {.dtype = DType::kFloat32});
 }
 
+namespace {
+
+// Ranks whose buffers differ compute something else.
+class ShiftedMlp : public nn::UnaryModule {
+ public:
+  explicit ShiftedMlp(const models::MlpConfig& config)
+      : mlp_(RegisterModule("mlp", std::make_shared<models::Mlp>(config))) {
+    RegisterBuffer("shift", &shift_, RandomUniform({config.sizes[0]}, -1, 1));
+  }
+
+  Tensor Forward(const Tensor& x) override { return (*mlp_)(x + lockstep::To(shift_, x.dtype())); }
+  std::string Description() const override { return "ShiftedMlp"; }
+
+ private:
+  std::shared_ptr<models::Mlp> mlp_;
+  Tensor shift_;
+};
+
+}  // namespace
+
 Task MlpTask() {
-  auto model = std::make_shared<models::Mlp>(
+  auto model = std::make_shared<ShiftedMlp>(
       models::MlpConfig{.sizes = {5, 17, 9, 3}, .activation = models::MlpActivation::kTanh});
   return {model, [model](int64_t first, int64_t count) {
             return MseLoss((*model)(Waves(first, count, 5, 0.7)), Waves(first, count, 3, 0.31));

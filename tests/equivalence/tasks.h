@@ -26,7 +26,7 @@ struct Task {
 // 0.1).
 Tensor Waves(int64_t first, int64_t rows, int64_t columns, double frequency);
 
-// 5-17-9-3 with tanh.
+// 5-17-9-3 with tanh, over rows that a buffer is added to, with values from the generator too.
 Task MlpTask();
 // 5-9-9-3 with tanh, whose middle layer, "middle", is used twice.
 Task TwiceTask();
