@@ -18,7 +18,8 @@ std::vector<std::string> RankEnvironment(const Environment& inherited, const Lau
                                          const NodePlan& plan, int local_rank,
                                          const std::string& token_path) {
   Environment variables = inherited;
-  for (const char* name : {"LOCKSTEP_STORE", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_RENDEZVOUS"}) {
+  for (const char* name : {"LOCKSTEP_STORE", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_RENDEZVOUS",
+                           "TORCHELASTIC_USE_AGENT_STORE"}) {
     variables.erase(name);
   }
   const auto set = [&](const char* name, const auto& value) {
