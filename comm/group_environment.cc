@@ -241,6 +241,9 @@ ProcessGroupOptions ProcessGroupOptionsFromEnvironment(const Environment& enviro
       ReadIndexedJob(reader, &options);
       break;
   }
+  if (reader.Has("LOCKSTEP_FLIGHT_RECORDER")) {
+    options.flight_recorder.folder = reader.Text("LOCKSTEP_FLIGHT_RECORDER");
+  }
   if (options.world_size > 1 && rendezvous.empty()) ReadMeetingPlace(reader, starter, &options);
   if (options.rank >= options.world_size) {
     reader.Complain(

@@ -103,6 +103,19 @@ TEST(EnvironmentTest, OneRankNeedsNoAddress) {
   EXPECT_EQ(ProcessGroupOptionsFromEnvironment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).world_size, 1);
 }
 
+TEST(EnvironmentTest, AFolderForFlightRecordsWhoeverStartsTheRanks) {
+  EXPECT_EQ(ProcessGroupOptionsFromEnvironment(kTorchrun).flight_recorder.folder, "");
+  for (const Environment& ranks : {kTorchrun, Environment{{"OMPI_COMM_WORLD_RANK", "0"},
+                                                          {"OMPI_COMM_WORLD_SIZE", "1"},
+                                                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}}) {
+    EXPECT_EQ(
+        ProcessGroupOptionsFromEnvironment(With(ranks, "LOCKSTEP_FLIGHT_RECORDER", "/logs/r/a-0"))
+            .flight_recorder.folder,
+        "/logs/r/a-0");
+  }
+}
+
 TEST(EnvironmentTest, ARendezvousNeedsNoAddress) {
   const auto options = ProcessGroupOptionsFromEnvironment(
       {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "unused"}}, "file:///shared/job");

@@ -125,9 +125,9 @@ using Environment = std::map<std::string, std::string>;
 //   Kubernetes, indexed   JOB_COMPLETION_INDEX, and WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 //     from the manifest. One rank a pod.
 // MASTER_ADDR and MASTER_PORT are needed when there is more than one rank, but ignored when
-// `rendezvous` (for the option of that name) is not empty. LOCKSTEP_TOKEN_FILE is read with each of
-// them. Throws InvalidArgument naming each variable that is missing or wrong, and what
-// ReadTokenFile throws.
+// `rendezvous` (for the option of that name) is not empty. With each of them LOCKSTEP_TOKEN_FILE is
+// read, and LOCKSTEP_FLIGHT_RECORDER is the folder for flight records. Throws InvalidArgument
+// naming each variable that is missing or wrong, and what ReadTokenFile throws.
 ProcessGroupOptions ProcessGroupOptionsFromEnvironment(const Environment& environment,
                                                        absl::string_view rendezvous = "");
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -154,6 +156,10 @@ ABSL_FLAG(int64_t, keep, 3, "States to keep.");
 ABSL_FLAG(int64_t, profile_step, 0,
           "Record this step: its table of kernels is printed, and each rank writes a trace for "
           "Perfetto beside the states. 0: none.");
+ABSL_FLAG(std::string, flight_recorder, "",
+          "Folder where each rank writes its last collectives when the ranks lose each other, for "
+          "//tools:flight_recorder; under a launcher attempt-N in it. Empty: the launcher's "
+          "--log_dir, or nowhere.");
 ABSL_FLAG(int64_t, threads_per_rank, 0, "Threads an op may use. 0: processors / ranks.");
 
 namespace lockstep::examples {
@@ -206,7 +212,8 @@ constexpr const char* kFlagNames[] = {"data",
                                       "save_every",
                                       "keep",
                                       "threads_per_rank",
-                                      "profile_step"};
+                                      "profile_step",
+                                      "flight_recorder"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
 constexpr int64_t kMaximumConfigBytes = 16 << 20;
 
@@ -313,6 +320,7 @@ TrainConfig ConfigFromFlags() {
   config.save_every = absl::GetFlag(FLAGS_save_every);
   config.keep = absl::GetFlag(FLAGS_keep);
   config.profile_step = absl::GetFlag(FLAGS_profile_step);
+  config.flight_recorder = CallerPath(absl::GetFlag(FLAGS_flight_recorder));
   return config;
 }
 
@@ -385,6 +393,7 @@ TrainConfig MergeResumed(const FoundState& found, const TrainConfig& saved,
   take("keep", &TrainConfig::keep);
   config.profile_step = asked.profile_step;
   config.backend = asked.backend;
+  config.flight_recorder = asked.flight_recorder;
   config.out =
       Given(given, "out") ? asked.out : std::filesystem::path(found.path).parent_path().string();
   config.resume = found.path;
@@ -462,6 +471,27 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   return config;
 }
 
+// Which attempt of its launcher at the job this is, from 0.
+int Attempt(const comm::Environment& environment) {
+  int attempt = 0;
+  for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "LOCKSTEP_RESTART_COUNT"}) {
+    const auto it = environment.find(name);
+    if (it == environment.end()) continue;
+    if (!absl::SimpleAtoi(it->second, &attempt)) attempt = 0;
+  }
+  return attempt;
+}
+
+// The ranks' recorders make the last folder only.
+void MakeRecordFolder(const std::string& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) {
+    throw NotFoundError(absl::StrCat("--flight_recorder=", absl::GetFlag(FLAGS_flight_recorder),
+                                     ": cannot make ", folder, ": ", failure.message()));
+  }
+}
+
 void RankMain(comm::RankContext& context) {
   // What all ranks have to say is said once.
   if (context.rank != 0) FLAGS_minloglevel = google::GLOG_ERROR;
@@ -469,6 +499,7 @@ void RankMain(comm::RankContext& context) {
   const TrainConfig config = TrainConfig::Deserialize(context.argument);
   comm::ProcessGroupOptions options = context.group_options();
   if (!config.backend.empty()) options.backend = config.backend;
+  options.flight_recorder.folder = config.flight_recorder;
   Train(config, comm::InitProcessGroup(options));
 }
 
@@ -502,6 +533,11 @@ void RunAsRank(const comm::Environment& environment, const std::vector<std::stri
   if (options.backend.empty()) {
     options.backend = options.local_world_size < options.world_size ? "gloo" : "shm";
   }
+  if (!absl::GetFlag(FLAGS_flight_recorder).empty()) {
+    options.flight_recorder.folder = CallerPath(absl::GetFlag(FLAGS_flight_recorder) +
+                                                absl::StrCat("/attempt-", Attempt(environment)));
+    MakeRecordFolder(options.flight_recorder.folder);
+  }
   try {
     const std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(options);
     const TrainConfig config = AgreeOnConfig(*world, given);
@@ -532,6 +568,7 @@ int Run(int argc, char** argv, const comm::Environment& environment) {
     return 0;
   }
   const TrainConfig config = MakeConfig(given, /*launched=*/0);
+  if (!config.flight_recorder.empty()) MakeRecordFolder(config.flight_recorder);
   comm::SpawnOptions options;
   options.argument = config.Serialize();
   options.threads_per_rank = static_cast<int>(config.threads_per_rank);
