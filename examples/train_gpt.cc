@@ -503,14 +503,40 @@ void RankMain(comm::RankContext& context) {
   Train(config, comm::InitProcessGroup(options));
 }
 
+// The newest of train_gpt_out/run-1, run-2, ...; "" where there is none.
+std::string LastRunFolder() {
+  std::string last;
+  for (int number = 1;; ++number) {
+    const std::string folder = CallerPath(absl::StrCat(kDefaultRoot, "/run-", number));
+    if (!std::filesystem::exists(folder)) return last;
+    last = folder;
+  }
+}
+
+// A launcher starts a failed job's command again: one without --resume trains from the beginning.
+void WarnOfLostTraining(const TrainConfig& config, int attempt) {
+  if (attempt == 0 || !absl::GetFlag(FLAGS_resume).empty()) return;
+  const bool named = !absl::GetFlag(FLAGS_out).empty();
+  const std::string earlier = named ? "" : LastRunFolder();
+  std::fprintf(stderr,
+               "train_gpt: warning: restart %d begins from step 0 in %s%s: let the job's command "
+               "say --resume=auto --out=%s, and restarts go on from the last state\n",
+               attempt, config.out.c_str(),
+               earlier.empty() ? "" : absl::StrCat(", the states in ", earlier, " unused").c_str(),
+               earlier.empty() ? config.out.c_str() : earlier.c_str());
+}
+
 // Rank 0 makes it, and says why where it cannot.
-TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::string>& given) {
+TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::string>& given,
+                          int attempt) {
   constexpr char kMade = '+';
   std::optional<Error> failure;
   std::string text;
   if (world.rank() == 0) {
     try {
-      text = kMade + MakeConfig(given, world.size()).Serialize();
+      const TrainConfig config = MakeConfig(given, world.size());
+      WarnOfLostTraining(config, attempt);
+      text = kMade + config.Serialize();
     } catch (const Error& error) {
       failure = error;
       text = "-" + error.message();
@@ -540,7 +566,7 @@ void RunAsRank(const comm::Environment& environment, const std::vector<std::stri
   }
   try {
     const std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(options);
-    const TrainConfig config = AgreeOnConfig(*world, given);
+    const TrainConfig config = AgreeOnConfig(*world, given, Attempt(environment));
     SetIntraOpThreads(config.threads_per_rank > 0 ? static_cast<int>(config.threads_per_rank)
                                                   : comm::ThreadsPerRank(options.local_world_size));
     Train(config, world);

@@ -147,6 +147,37 @@ TEST(LaunchTrainingTest, TheFlagNamesAnotherFolderForFlightRecords) {
   EXPECT_TRUE(Contains(report, "error UNAVAILABLE on rank 0: ")) << report;
 }
 
+TEST(LaunchTrainingTest, ARestartThatThrowsTrainingAwayIsWarnedOf) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  TestProcess process(kLaunch,
+                      {"--nproc=2", "--max_restarts=1", ProgramPath(kTrain), "--data=text.txt",
+                       "--layers=1", "--heads=2", "--width=16", "--block=16", "--batch=8",
+                       "--steps=200", "--save_every=20", "--threads_per_rank=1"},
+                      folder);
+  ASSERT_TRUE(WaitUntil([&] { return fs::exists(StatePath(folder, "train_gpt_out/run-1", 20)); }))
+      << process.err();
+  const std::vector<pid_t> ranks = [&] {
+    std::vector<pid_t> all;
+    for (const pid_t pid : folder.Processes("--threads_per_rank=1")) {
+      const std::string command = ReadAll(absl::StrCat("/proc/", pid, "/cmdline"));
+      if (!Contains(command, "rank_keeper") && !Contains(command, "tools/launch")) {
+        all.push_back(pid);
+      }
+    }
+    return all;
+  }();
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGKILL);
+  EXPECT_EQ(process.Wait(), 0) << process.err();
+  const std::vector<std::string> lines = LinesWith(process.err(), "[0] train_gpt: warning: ");
+  ASSERT_EQ(lines.size(), 1u) << process.err();
+  EXPECT_TRUE(Contains(lines[0], "restart 1 begins from step 0 in "));
+  EXPECT_TRUE(Contains(lines[0], "train_gpt_out/run-2"));
+  EXPECT_TRUE(Contains(lines[0], "--resume=auto --out=" + (folder / "train_gpt_out/run-1")))
+      << lines[0];
+}
+
 TEST(LaunchTrainingTest, AKilledLauncherLeavesNoRank) {
   const TestFolder folder;
   WriteTrainingText(folder);
