@@ -6,6 +6,7 @@
 //
 //   ./bazelw run //examples:train_gpt
 //   ./bazelw run //examples:train_gpt -- --data=book.txt --ranks=4 --batch=16 --steps=500
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,8 +28,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "glog/logging.h"
 #include "lockstep/base/caller_path.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/communicator.h"
@@ -526,6 +529,12 @@ void WarnOfLostTraining(const TrainConfig& config, int attempt) {
                earlier.empty() ? config.out.c_str() : earlier.c_str());
 }
 
+// A launcher reports the rank that ends first and has the others stop; the reason is rank 0's.
+void LetRankZeroEndFirst() {
+  const Deadline patience = Deadline::After(absl::Seconds(2));
+  while (!StopRequested() && !patience.Expired()) poll(nullptr, 0, 10);
+}
+
 // Rank 0 makes it, and says why where it cannot.
 TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::string>& given,
                           int attempt) {
@@ -545,6 +554,7 @@ TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::stri
   text = comm::BroadcastBytes(world, text);
   if (failure) throw *failure;
   if (text.front() != kMade) {
+    LetRankZeroEndFirst();
     throw AbortedError(absl::StrCat("rank 0 could not begin: ", text.substr(1)));
   }
   return TrainConfig::Deserialize(absl::string_view(text).substr(1));

@@ -6,12 +6,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <fstream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
@@ -23,6 +29,20 @@ namespace lockstep::comm_bench {
 namespace {
 
 using comm::Communicator;
+
+// Of this machine, now.
+int64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view rest = line;
+    int64_t kib = 0;
+    if (absl::ConsumePrefix(&rest, "MemAvailable:") && absl::ConsumeSuffix(&rest, "kB") &&
+        absl::SimpleAtoi(absl::StripAsciiWhitespace(rest), &kib)) {
+      return kib << 10;
+    }
+  }
+  return std::numeric_limits<int64_t>::max();  // nothing is known
+}
 
 void Print(const Options& options, const std::string& backend, const std::string& op, int64_t bytes,
            bool in_place, const Measurement& m) {
@@ -75,6 +95,7 @@ int Run(const std::vector<std::string>& arguments) {
     std::printf("%s", HelpText().c_str());
     return 0;
   }
+  CheckMemory(options, AvailableBytes());
   if (!options.json) {
     std::printf("%-8s %-15s %5s %12s %9s %12s %10s %10s %7s\n", "backend", "op", "ranks", "bytes",
                 "in place", "latency us", "alg GB/s", "bus GB/s", "errors");

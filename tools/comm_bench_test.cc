@@ -92,7 +92,8 @@ TEST(CommBenchTest, SaysWhatIsWrongInOneLine) {
   const TestFolder folder;
   for (const auto& [flag, text] :
        {std::pair<std::string, std::string>{"--ranks=65", "1 to 64 ranks"},
-        {"--op=sum", "ops are all, or some of"}}) {
+        {"--op=sum", "ops are all, or some of"},
+        {"--backend=nccl", "backends are shm, gloo"}}) {
     TestProcess process(kBench, {flag}, folder);
     EXPECT_EQ(process.Wait(), 1);
     EXPECT_EQ(process.out(), "") << flag;

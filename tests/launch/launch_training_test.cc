@@ -210,6 +210,9 @@ TEST(LaunchTrainingTest, TheRanksSayWhatIsWrongOnce) {
   EXPECT_EQ(process.Wait(), 1);
   EXPECT_TRUE(Contains(process.err(), "--ranks=3: a launcher has started 2 ranks"))
       << process.err();
+  // The launcher reports the rank whose reason it is.
+  EXPECT_TRUE(Contains(process.err(), "rank 0 ended with exit status 1, the first to fail here"))
+      << process.err();
 }
 
 // Two launchers, as on two nodes that happen to be this host.
