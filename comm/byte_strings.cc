@@ -86,20 +86,23 @@ std::string ScatterBytes(Communicator& communicator, absl::Span<const std::strin
                          int root) {
   const int size = communicator.size();
   const bool is_root = communicator.rank() == root;
-  if (is_root && parts.size() != static_cast<size_t>(size)) {
-    throw lockstep::InvalidArgumentError(
-        absl::StrCat("ScatterBytes: ", parts.size(), " parts for ", size, " ranks"));
-  }
-  std::vector<int64_t> lengths(static_cast<size_t>(size), 0);
+  // One for each rank, and how many parts the root really has: if that is wrong all ranks throw.
+  std::vector<int64_t> lengths(static_cast<size_t>(size) + 1, 0);
   std::string joined;
-  for (int rank = 0; is_root && rank < size; ++rank) {
-    const std::string& part = parts[static_cast<size_t>(rank)];
-    lengths[static_cast<size_t>(rank)] = static_cast<int64_t>(part.size());
-    joined += part;
+  if (is_root) lengths.back() = static_cast<int64_t>(parts.size());
+  for (size_t rank = 0; is_root && rank < parts.size() && rank + 1 < lengths.size(); ++rank) {
+    lengths[rank] = static_cast<int64_t>(parts[rank].size());
+    joined += parts[rank];
   }
-  const Tensor all_lengths = FromVector<int64_t>(lengths, {size});
+  const Tensor all_lengths = FromVector<int64_t>(lengths, {size + 1});
   communicator.Broadcast(all_lengths, {.root = root}).Wait();
   lengths = all_lengths.ToVector<int64_t>();
+  if (lengths.back() != size) {
+    throw lockstep::InvalidArgumentError(absl::StrCat("ScatterBytes: rank ", root, " gives ",
+                                                      lengths.back(), " parts for ", size,
+                                                      " ranks: give one for each"));
+  }
+  lengths.pop_back();
   const int64_t mine = lengths[static_cast<size_t>(communicator.rank())];
   const Tensor output = Empty({mine}, {DType::kUInt8, {}});
   if (Sum(lengths) > 0) {

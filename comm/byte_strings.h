@@ -33,8 +33,8 @@ std::vector<std::string> GatherBytes(Communicator& communicator, absl::string_vi
                                      int root = 0);
 
 // Element rank() of the root's `parts`, which has one for each rank; the other ranks' are not
-// looked at. Throws InvalidArgument on the root when `parts` has another size: the other ranks then
-// wait for it until their deadline.
+// looked at. Throws InvalidArgument on all ranks when the root's `parts` has another size; the
+// group stays usable.
 std::string ScatterBytes(Communicator& communicator, absl::Span<const std::string> parts,
                          int root = 0);
 

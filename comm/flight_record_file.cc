@@ -201,13 +201,29 @@ std::string ToJson(const FlightRecord& record) {
   return text + "\n]}\n";
 }
 
+namespace {
+
+// What is wrong with a file of so many bytes, in words that need no knowledge of the parser.
+std::string WhatIsWrong(const std::exception& error, size_t bytes) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->message();
+  if (const auto* syntax = dynamic_cast<const Json::parse_error*>(&error)) {
+    if (syntax->byte > bytes) return absl::StrCat("it is cut off after ", bytes, " bytes");
+    return absl::StrCat("byte ", syntax->byte, " of ", bytes, " fits no JSON");
+  }
+  // "[json.exception.out_of_range.403] key 'size' not found"
+  const std::string text = error.what();
+  const size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+}  // namespace
+
 FlightRecord ParseFlightRecord(absl::string_view json, absl::string_view name) {
   try {
     return ParseDocument(Json::parse(json.begin(), json.end()));
   } catch (const std::exception& error) {  // of the parser, of a field that is missing, or ours
-    const auto* ours = dynamic_cast<const Error*>(&error);
-    throw DataLossError(absl::StrCat(
-        name, " is no whole flight record: ", ours != nullptr ? ours->message() : error.what()));
+    throw DataLossError(
+        absl::StrCat(name, " is no whole flight record: ", WhatIsWrong(error, json.size())));
   }
 }
 

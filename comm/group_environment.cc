@@ -23,6 +23,8 @@ namespace {
 // Above the ports that Linux hands out by itself.
 constexpr int kFirstSlurmPort = 61440;
 constexpr int64_t kSlurmPorts = 4096;
+constexpr int kFirstUserPort = 1024;
+constexpr int kLastPort = 65535;
 
 enum class Starter { kTorchrun, kSlurm, kOpenMpi, kIndexedJob };
 
@@ -61,6 +63,10 @@ class EnvironmentReader {
   }
   int NumberOr(const std::string& name, int minimum, int otherwise) {
     return Has(name) ? Number(name, minimum) : otherwise;
+  }
+  // As torchrun writes it.
+  bool IsTrue(const std::string& name) const {
+    return Has(name) && environment_.at(name) == "True";
   }
   // The first of those that are set, or the first.
   std::string FirstSet(const std::vector<std::string>& names) const {
@@ -151,12 +157,23 @@ void ReadLauncherStore(EnvironmentReader& reader, ProcessGroupOptions* options) 
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0 ||
       !absl::SimpleAtoi(absl::string_view(text).substr(colon + 1), &options->master_port) ||
-      options->master_port < 1 || options->master_port > 65535) {
+      options->master_port < 1 || options->master_port > kLastPort) {
     reader.Complain(absl::StrCat("LOCKSTEP_STORE is \"", text, "\", not host:port"));
     return;
   }
   options->master_address = text.substr(0, colon);
   options->serve_store = false;
+}
+
+// torchrun's agent serves a store of its own at MASTER_PORT, for ranks that speak its protocol.
+// Ours is beside it, at another port for each attempt: one that rank 0 has just left may be taken
+// still.
+int PortBesideTheAgent(EnvironmentReader& reader, int agent_port) {
+  const int attempt = reader.NumberOr("TORCHELASTIC_RESTART_COUNT", 0, 0);
+  const int64_t ports = kLastPort - kFirstUserPort + 1;
+  const int64_t beyond = int64_t{agent_port} + 1 + attempt - kFirstUserPort;
+  if (beyond < 0) return static_cast<int>(beyond) + kFirstUserPort;
+  return kFirstUserPort + static_cast<int>(beyond % ports);
 }
 
 void ReadMeetingPlace(EnvironmentReader& reader, Starter starter, ProcessGroupOptions* options) {
@@ -172,6 +189,9 @@ void ReadMeetingPlace(EnvironmentReader& reader, Starter starter, ProcessGroupOp
                                                                   : reader.Text("MASTER_ADDR");
     options->master_port = slurm && !reader.Has("MASTER_PORT") ? SlurmMasterPort(reader)
                                                                : reader.Number("MASTER_PORT", 1);
+    if (starter == Starter::kTorchrun && reader.IsTrue("TORCHELASTIC_USE_AGENT_STORE")) {
+      options->master_port = PortBesideTheAgent(reader, options->master_port);
+    }
     const bool pods =
         reader.Has("KUBERNETES_SERVICE_HOST") && options->local_world_size < options->world_size;
     if (pods && IsLoopback(options->master_address)) {
@@ -220,6 +240,9 @@ ProcessGroupOptions ProcessGroupOptionsFromEnvironment(const Environment& enviro
     case Starter::kIndexedJob:
       ReadIndexedJob(reader, &options);
       break;
+  }
+  if (reader.Has("LOCKSTEP_FLIGHT_RECORDER")) {
+    options.flight_recorder.folder = reader.Text("LOCKSTEP_FLIGHT_RECORDER");
   }
   if (options.world_size > 1 && rendezvous.empty()) ReadMeetingPlace(reader, starter, &options);
   if (options.rank >= options.world_size) {

@@ -44,6 +44,34 @@ TEST(EnvironmentTest, Torchrun) {
   EXPECT_EQ(options.master_port, 29500);
 }
 
+int PortBesideAgent(const std::string& port, const std::string& attempt) {
+  Environment environment = With(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True");
+  environment["MASTER_PORT"] = port;
+  if (!attempt.empty()) environment["TORCHELASTIC_RESTART_COUNT"] = attempt;
+  const ProcessGroupOptions options = ProcessGroupOptionsFromEnvironment(environment);
+  EXPECT_EQ(options.master_address, "h");
+  EXPECT_TRUE(options.serve_store);
+  return options.master_port;
+}
+
+TEST(EnvironmentTest, TorchrunsAgentHasMasterPort) {
+  EXPECT_EQ(PortBesideAgent("29500", ""), 29501);
+  EXPECT_EQ(PortBesideAgent("29500", "0"), 29501);
+  EXPECT_EQ(PortBesideAgent("29500", "3"), 29504);
+  EXPECT_EQ(PortBesideAgent("65534", "0"), 65535);
+  EXPECT_EQ(PortBesideAgent("65535", "0"), 1024);
+  EXPECT_EQ(PortBesideAgent("65535", "2"), 1026);
+  EXPECT_EQ(PortBesideAgent("80", "0"), 81);
+  // Ranks of torchrun's static rendezvous have the port for themselves.
+  EXPECT_EQ(
+      ProcessGroupOptionsFromEnvironment(With(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "False"))
+          .master_port,
+      29500);
+  Environment under_ours = With(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True");
+  under_ours["LOCKSTEP_STORE"] = "10.0.0.1:1234";
+  EXPECT_EQ(ProcessGroupOptionsFromEnvironment(under_ours).master_port, 1234);
+}
+
 TEST(EnvironmentTest, Slurm) {
   const ProcessGroupOptions options =
       ProcessGroupOptionsFromEnvironment({{"SLURM_PROCID", "3"},
@@ -73,6 +101,19 @@ TEST(EnvironmentTest, OpenMpi) {
 
 TEST(EnvironmentTest, OneRankNeedsNoAddress) {
   EXPECT_EQ(ProcessGroupOptionsFromEnvironment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).world_size, 1);
+}
+
+TEST(EnvironmentTest, AFolderForFlightRecordsWhoeverStartsTheRanks) {
+  EXPECT_EQ(ProcessGroupOptionsFromEnvironment(kTorchrun).flight_recorder.folder, "");
+  for (const Environment& ranks : {kTorchrun, Environment{{"OMPI_COMM_WORLD_RANK", "0"},
+                                                          {"OMPI_COMM_WORLD_SIZE", "1"},
+                                                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}}) {
+    EXPECT_EQ(
+        ProcessGroupOptionsFromEnvironment(With(ranks, "LOCKSTEP_FLIGHT_RECORDER", "/logs/r/a-0"))
+            .flight_recorder.folder,
+        "/logs/r/a-0");
+  }
 }
 
 TEST(EnvironmentTest, ARendezvousNeedsNoAddress) {

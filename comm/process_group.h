@@ -111,6 +111,8 @@ using Environment = std::map<std::string, std::string>;
 // Options from the variables that launchers set; the first of these whose rank is set counts.
 //   torchrun, PyTorchJob  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 //     Without the local ones: all ranks are on this host, but in a pod of Kubernetes one rank is.
+//     With TORCHELASTIC_USE_AGENT_STORE=True, as torchrun says by default, its agent has that port,
+//     and rank 0 serves at MASTER_PORT + 1 + TORCHELASTIC_RESTART_COUNT (after 65535 comes 1024).
 //   //tools:launch        these, and LOCKSTEP_STORE (host:port of a store that it serves),
 //     LOCKSTEP_TOKEN_FILE, or LOCKSTEP_RENDEZVOUS (file:///folder): new for each attempt.
 //   Slurm                 SLURM_PROCID, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_NUM_TASKS or
@@ -123,9 +125,9 @@ using Environment = std::map<std::string, std::string>;
 //   Kubernetes, indexed   JOB_COMPLETION_INDEX, and WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 //     from the manifest. One rank a pod.
 // MASTER_ADDR and MASTER_PORT are needed when there is more than one rank, but ignored when
-// `rendezvous` (for the option of that name) is not empty. LOCKSTEP_TOKEN_FILE is read with each of
-// them. Throws InvalidArgument naming each variable that is missing or wrong, and what
-// ReadTokenFile throws.
+// `rendezvous` (for the option of that name) is not empty. With each of them LOCKSTEP_TOKEN_FILE is
+// read, and LOCKSTEP_FLIGHT_RECORDER is the folder for flight records. Throws InvalidArgument
+// naming each variable that is missing or wrong, and what ReadTokenFile throws.
 ProcessGroupOptions ProcessGroupOptionsFromEnvironment(const Environment& environment,
                                                        absl::string_view rendezvous = "");
 

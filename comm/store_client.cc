@@ -245,7 +245,8 @@ class StoreClient::Impl {
     if (state_ == State::kGone) {
       throw UnavailableError(absl::StrCat(text.Start(), ": the connection to the ", description_,
                                           " has ended, after a wait of ", text.Waited(),
-                                          ": the process that serves it has gone"));
+                                          ": the process that serves it has gone, or its host "
+                                          "does not answer"));
     }
     if (state_ == State::kNoStore) {
       throw InvalidArgumentError(absl::StrCat(text.Start(), ": what answers as the ", description_,

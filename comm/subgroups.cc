@@ -20,10 +20,6 @@
 namespace lockstep::comm {
 
 std::shared_ptr<Communicator> Split(Communicator& parent, int color, int key) {
-  if (color < kNoColor) {
-    throw lockstep::InvalidArgumentError(
-        absl::StrCat("Split: color ", color, ": colors are not negative, but for kNoColor (-1)"));
-  }
   // The sequence number tells the groups of one colour apart that are made one after another.
   const int64_t sequence = parent.sequence();
   const Tensor all = Empty({parent.size(), 3}, {DType::kInt64, {}});
@@ -33,6 +29,12 @@ std::shared_ptr<Communicator> Split(Communicator& parent, int color, int key) {
   int64_t number = 0;
   for (int rank = 0; rank < parent.size(); ++rank) {
     const int64_t* row = values.data() + 3 * rank;
+    // Looked at when all ranks have it, so that none goes on while another throws.
+    if (row[0] < kNoColor) {
+      throw lockstep::InvalidArgumentError(
+          absl::StrCat("Split: rank ", rank, " of group \"", parent.group_name(), "\" gives color ",
+                       row[0], ": colors are not negative, but for kNoColor (-1)"));
+    }
     number = std::max(number, row[2]);
     if (row[0] == color) members.emplace_back(row[1], rank);
   }

@@ -10,7 +10,8 @@
 // block. Ranks that are not in the new group take part and get nullptr. The new group is
 // independent of its parent, which may be destroyed first; it has the parent's backend, store and
 // timeout, and a name that begins with the parent's. They throw as collectives on the parent do, as
-// InitProcessGroup does, and InvalidArgument as stated.
+// InitProcessGroup does, and InvalidArgument on all ranks, whichever gives what is not allowed; the
+// parent stays usable.
 #ifndef LOCKSTEP_COMM_SUBGROUPS_H_
 #define LOCKSTEP_COMM_SUBGROUPS_H_
 

@@ -488,6 +488,7 @@ std::string TrainConfig::Serialize() const {
   VisitFields(*this, writer);
   writer("profile_step", profile_step);
   writer("backend", backend);
+  writer("flight_recorder", flight_recorder);
   return writer.json.dump();
 }
 
@@ -499,6 +500,7 @@ TrainConfig TrainConfig::Deserialize(absl::string_view text) {
   VisitFields(config, JsonReader{json});
   JsonReader{json}("profile_step", config.profile_step);
   JsonReader{json}("backend", config.backend);
+  JsonReader{json}("flight_recorder", config.flight_recorder);
   return config;
 }
 

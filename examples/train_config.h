@@ -79,8 +79,9 @@ struct TrainConfig {
   std::string resume;  // path of the state to go on from; empty: start anew
 
   // Of this run only, not kept in states.
-  int64_t profile_step = 0;  // the step to record; 0: none
-  std::string backend;       // of the group of ranks; empty: the default
+  int64_t profile_step = 0;          // the step to record; 0: none
+  std::string backend;               // of the group of ranks; empty: the default
+  std::string flight_recorder = {};  // folder for the ranks' last collectives; empty: none
 
   // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag,
   // its value and what to give.

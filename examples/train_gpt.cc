@@ -6,6 +6,7 @@
 //
 //   ./bazelw run //examples:train_gpt
 //   ./bazelw run //examples:train_gpt -- --data=book.txt --ranks=4 --batch=16 --steps=500
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,12 +24,15 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "glog/logging.h"
 #include "lockstep/base/caller_path.h"
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/communicator.h"
@@ -157,6 +161,10 @@ ABSL_FLAG(int64_t, keep, 3, "States to keep.");
 ABSL_FLAG(int64_t, profile_step, 0,
           "Record this step: its table of kernels is printed, and each rank writes a trace for "
           "Perfetto beside the states. 0: none.");
+ABSL_FLAG(std::string, flight_recorder, "",
+          "Folder where each rank writes its last collectives when the ranks lose each other, for "
+          "//tools:flight_recorder; under a launcher attempt-N in it. Empty: the launcher's "
+          "--log_dir, or nowhere.");
 ABSL_FLAG(int64_t, threads_per_rank, 0, "Threads an op may use. 0: processors / ranks.");
 
 namespace lockstep::examples {
@@ -209,7 +217,8 @@ constexpr const char* kFlagNames[] = {"data",
                                       "save_every",
                                       "keep",
                                       "threads_per_rank",
-                                      "profile_step"};
+                                      "profile_step",
+                                      "flight_recorder"};
 constexpr char kDefaultRoot[] = "train_gpt_out";
 constexpr int64_t kMaximumConfigBytes = 16 << 20;
 
@@ -318,6 +327,7 @@ TrainConfig ConfigFromFlags() {
   config.save_every = absl::GetFlag(FLAGS_save_every);
   config.keep = absl::GetFlag(FLAGS_keep);
   config.profile_step = absl::GetFlag(FLAGS_profile_step);
+  config.flight_recorder = CallerPath(absl::GetFlag(FLAGS_flight_recorder));
   return config;
 }
 
@@ -395,6 +405,7 @@ TrainConfig MergeResumed(const FoundState& found, const TrainConfig& saved,
   take("keep", &TrainConfig::keep);
   config.profile_step = asked.profile_step;
   config.backend = asked.backend;
+  config.flight_recorder = asked.flight_recorder;
   config.out =
       Given(given, "out") ? asked.out : std::filesystem::path(found.path).parent_path().string();
   config.resume = found.path;
@@ -489,6 +500,27 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   return config;
 }
 
+// Which attempt of its launcher at the job this is, from 0.
+int Attempt(const comm::Environment& environment) {
+  int attempt = 0;
+  for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "LOCKSTEP_RESTART_COUNT"}) {
+    const auto it = environment.find(name);
+    if (it == environment.end()) continue;
+    if (!absl::SimpleAtoi(it->second, &attempt)) attempt = 0;
+  }
+  return attempt;
+}
+
+// The ranks' recorders make the last folder only.
+void MakeRecordFolder(const std::string& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) {
+    throw NotFoundError(absl::StrCat("--flight_recorder=", absl::GetFlag(FLAGS_flight_recorder),
+                                     ": cannot make ", folder, ": ", failure.message()));
+  }
+}
+
 void RankMain(comm::RankContext& context) {
   // What all ranks have to say is said once.
   if (context.rank != 0) FLAGS_minloglevel = google::GLOG_ERROR;
@@ -496,17 +528,50 @@ void RankMain(comm::RankContext& context) {
   const TrainConfig config = TrainConfig::Deserialize(context.argument);
   comm::ProcessGroupOptions options = context.group_options();
   if (!config.backend.empty()) options.backend = config.backend;
+  options.flight_recorder.folder = config.flight_recorder;
   Train(config, comm::InitProcessGroup(options));
 }
 
+// The newest of train_gpt_out/run-1, run-2, ...; "" where there is none.
+std::string LastRunFolder() {
+  std::string last;
+  for (int number = 1;; ++number) {
+    const std::string folder = CallerPath(absl::StrCat(kDefaultRoot, "/run-", number));
+    if (!std::filesystem::exists(folder)) return last;
+    last = folder;
+  }
+}
+
+// A launcher starts a failed job's command again: one without --resume trains from the beginning.
+void WarnOfLostTraining(const TrainConfig& config, int attempt) {
+  if (attempt == 0 || !absl::GetFlag(FLAGS_resume).empty()) return;
+  const bool named = !absl::GetFlag(FLAGS_out).empty();
+  const std::string earlier = named ? "" : LastRunFolder();
+  std::fprintf(stderr,
+               "train_gpt: warning: restart %d begins from step 0 in %s%s: let the job's command "
+               "say --resume=auto --out=%s, and restarts go on from the last state\n",
+               attempt, config.out.c_str(),
+               earlier.empty() ? "" : absl::StrCat(", the states in ", earlier, " unused").c_str(),
+               earlier.empty() ? config.out.c_str() : earlier.c_str());
+}
+
+// A launcher reports the rank that ends first and has the others stop; the reason is rank 0's.
+void LetRankZeroEndFirst() {
+  const Deadline patience = Deadline::After(absl::Seconds(2));
+  while (!StopRequested() && !patience.Expired()) poll(nullptr, 0, 10);
+}
+
 // Rank 0 makes it, and says why where it cannot.
-TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::string>& given) {
+TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::string>& given,
+                          int attempt) {
   constexpr char kMade = '+';
   std::optional<Error> failure;
   std::string text;
   if (world.rank() == 0) {
     try {
-      text = kMade + MakeConfig(given, world.size()).Serialize();
+      const TrainConfig config = MakeConfig(given, world.size());
+      WarnOfLostTraining(config, attempt);
+      text = kMade + config.Serialize();
     } catch (const Error& error) {
       failure = error;
       text = "-" + error.message();
@@ -515,6 +580,7 @@ TrainConfig AgreeOnConfig(comm::Communicator& world, const std::vector<std::stri
   text = comm::BroadcastBytes(world, text);
   if (failure) throw *failure;
   if (text.front() != kMade) {
+    LetRankZeroEndFirst();
     throw AbortedError(absl::StrCat("rank 0 could not begin: ", text.substr(1)));
   }
   return TrainConfig::Deserialize(absl::string_view(text).substr(1));
@@ -529,9 +595,14 @@ void RunAsRank(const comm::Environment& environment, const std::vector<std::stri
   if (options.backend.empty()) {
     options.backend = options.local_world_size < options.world_size ? "gloo" : "shm";
   }
+  if (!absl::GetFlag(FLAGS_flight_recorder).empty()) {
+    options.flight_recorder.folder = CallerPath(absl::GetFlag(FLAGS_flight_recorder) +
+                                                absl::StrCat("/attempt-", Attempt(environment)));
+    MakeRecordFolder(options.flight_recorder.folder);
+  }
   try {
     const std::shared_ptr<comm::Communicator> world = comm::InitProcessGroup(options);
-    const TrainConfig config = AgreeOnConfig(*world, given);
+    const TrainConfig config = AgreeOnConfig(*world, given, Attempt(environment));
     SetIntraOpThreads(config.threads_per_rank > 0 ? static_cast<int>(config.threads_per_rank)
                                                   : comm::ThreadsPerRank(options.local_world_size));
     Train(config, world);
@@ -559,6 +630,7 @@ int Run(int argc, char** argv, const comm::Environment& environment) {
     return 0;
   }
   const TrainConfig config = MakeConfig(given, /*launched=*/0);
+  if (!config.flight_recorder.empty()) MakeRecordFolder(config.flight_recorder);
   comm::SpawnOptions options;
   options.argument = config.Serialize();
   options.threads_per_rank = static_cast<int>(config.threads_per_rank);

@@ -51,6 +51,7 @@ TEST(TrainGptTest, HelpNamesEveryFlagAndExitsZero) {
                            "--threads_per_rank",
                            "--backend",
                            "--profile_step",
+                           "--flight_recorder",
                            "--amp",
                            "--micro_batches",
                            "--checkpoint",

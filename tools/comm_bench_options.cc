@@ -55,6 +55,12 @@ void Set(absl::string_view flag, absl::string_view value, Options* options) {
     }
   } else if (flag == "backend") {
     options->backends = absl::StrSplit(value, ',');
+    for (const std::string& backend : options->backends) {
+      if (std::find(BackendNames().begin(), BackendNames().end(), backend) ==
+          BackendNames().end()) {
+        Refuse(flag, value, absl::StrCat("backends are ", absl::StrJoin(BackendNames(), ", ")));
+      }
+    }
   } else if (flag == "op") {
     options->ops = ParseOps(value);
   } else if (flag == "sizes") {
@@ -74,6 +80,11 @@ void Set(absl::string_view flag, absl::string_view value, Options* options) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& BackendNames() {
+  static const auto* names = new std::vector<std::string>{"shm", "gloo"};
+  return *names;
+}
 
 const std::vector<std::string>& OpNames() {
   static const auto* names = new std::vector<std::string>{
@@ -98,6 +109,16 @@ Options ParseOptions(const std::vector<std::string>& arguments) {
     Set(rest.substr(0, equals - 2), rest.substr(equals - 1), &options);
   }
   return options;
+}
+
+void CheckMemory(const Options& options, int64_t available_bytes) {
+  const int64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  const int64_t needed = 2 * options.ranks * largest;
+  if (needed <= available_bytes) return;
+  throw lockstep::ResourceExhaustedError(
+      absl::StrCat(options.ranks, " ranks with an input and an output of ", largest,
+                   " bytes each need ", needed >> 20, " MiB, and ", available_bytes >> 20,
+                   " MiB of memory are available: give smaller --sizes or fewer --ranks"));
 }
 
 std::string HelpText() {

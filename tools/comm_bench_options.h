@@ -25,12 +25,19 @@ struct Options {
   bool help = false;
 };
 
+// Backends that the program has: shm and gloo.
+const std::vector<std::string>& BackendNames();
+
 // From "--ranks=2", "--sizes=1KiB,64MiB", ... Throws InvalidArgument, naming the flag and what is
 // allowed.
 Options ParseOptions(const std::vector<std::string>& arguments);
 
 // "all_reduce", ...
 const std::vector<std::string>& OpNames();
+
+// Throws ResourceExhausted, with what to do, when the tensors of the largest size on all ranks, an
+// input and an output each, take more than `available_bytes` (MemAvailable of /proc/meminfo).
+void CheckMemory(const Options& options, int64_t available_bytes);
 
 std::string HelpText();
 

@@ -3,9 +3,11 @@
 
 #include "lockstep/tools/comm_bench_options.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
@@ -43,11 +45,31 @@ TEST(OptionsTest, RefusesByName) {
   EXPECT_TRUE(absl::StrContains(message("--sizes=1KB"), "--sizes=1KB: sizes are 1 to 8GiB"));
   EXPECT_TRUE(absl::StrContains(message("--sizes=9GiB"), "9GiB"));
   EXPECT_TRUE(absl::StrContains(message("--sizes="), "--sizes=: sizes are"));
+  for (const char* backend : {"", "nccl", "shm,", "shm,mpi"}) {
+    const std::string flag = std::string("--backend=") + backend;
+    EXPECT_TRUE(absl::StrContains(message(flag), flag + ": backends are shm, gloo"));
+  }
   EXPECT_TRUE(absl::StrContains(message("--op=reduce,sum"), "some of all_reduce, all_gather"));
   EXPECT_TRUE(absl::StrContains(message("--mode=fibers"), "processes or threads"));
   EXPECT_TRUE(absl::StrContains(message("--memory=pinned"), "allocated or ordinary"));
   EXPECT_TRUE(absl::StrContains(message("--rank=2"), "--rank=2: no such flag"));
   EXPECT_TRUE(absl::StrContains(message("ranks"), "\"ranks\" is not --flag=value"));
+}
+
+TEST(OptionsTest, MoreMemoryThanThereIsIsRefused) {
+  const Options options = ParseOptions({"--ranks=64", "--sizes=1KiB,8GiB,1MiB"});
+  const int64_t needed = int64_t{1} << 40;
+  EXPECT_NO_THROW(CheckMemory(options, needed));
+  try {
+    CheckMemory(options, needed - 1);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
+    for (const char* part :
+         {"64 ranks", "8589934592 bytes", "need 1048576 MiB", "1048575 MiB", "--sizes"}) {
+      EXPECT_TRUE(absl::StrContains(error.message(), part)) << error.message();
+    }
+  }
 }
 
 TEST(OptionsTest, BusFactorsAreThoseOfNcclTests) {

@@ -274,6 +274,12 @@ TEST_F(FlightReportTest, DamagedFilesAreNamedAndSkipped) {
   ASSERT_EQ(problems_.size(), 2u);
   EXPECT_TRUE(absl::StrContains(problems_[0], "/other.rank0.json is no whole")) << problems_[0];
   EXPECT_TRUE(absl::StrContains(problems_[1], "/world.rank1.json is no whole")) << problems_[1];
+  // In words of ours, not the parser's.
+  EXPECT_TRUE(absl::EndsWith(problems_[0], "record: key 'format' not found")) << problems_[0];
+  EXPECT_TRUE(absl::EndsWith(
+      problems_[1],
+      absl::StrCat("record: it is cut off after ", std::filesystem::file_size(path), " bytes")))
+      << problems_[1];
   const auto json = nlohmann::json::parse(ToJson(report_));
   EXPECT_EQ(json["groups"][0]["next_calls"][0]["ranks"], (std::vector<int>{0}));
   EXPECT_EQ(json["groups"][0]["without_file"], (std::vector<int>{1}));

@@ -62,10 +62,16 @@ void CheckByteStringFaults(RankContext& context) {
   const auto b = MakeTestGroup(context, absl::Seconds(60), "b");
   RequireError(absl::StatusCode::kInvalidArgument, {"root 7 is not in [0, 2)"},
                [&] { BroadcastBytes(*a, "x", 7); });
+  // The root's mistake is told to all, at once, and does no harm to the group.
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"a", "b", "c"}, std::vector<std::string>{"a"}}) {
+    RequireError(
+        absl::StatusCode::kInvalidArgument,
+        {absl::StrCat("ScatterBytes: rank 1 gives ", wrong.size(), " parts for 2 ranks")},
+        [&] { ScatterBytes(*b, context.rank == 1 ? wrong : std::vector<std::string>(), 1); });
+  }
+  Require(ScatterBytes(*b, {"x", "y"}) == (context.rank == 0 ? "x" : "y"), "the group goes on");
   if (context.rank == 0) {
-    RequireError(absl::StatusCode::kInvalidArgument, {"ScatterBytes: 3 parts for 2 ranks"}, [&] {
-      ScatterBytes(*a, {"a", "b", "c"});
-    });
     RequireError(absl::StatusCode::kDeadlineExceeded, {"rank 1 did not call AllGather"},
                  [&] { AllGatherBytes(*a, "x"); });
   }
@@ -111,7 +117,9 @@ void CheckSplit(RankContext& context) {
   Require(SumOver(*all, 1) == static_cast<float>(all->size()), "after the parent has gone");
   Require(SumOver(*pairs, 1) == static_cast<float>(pairs->size()), "pairs");
   all->Barrier().Wait();
-  RequireError(absl::StatusCode::kInvalidArgument, {"color -2"}, [&] { Split(*all, -2); });
+  RequireError(absl::StatusCode::kInvalidArgument, {"rank 2 of group", "gives color -2"},
+               [&] { Split(*all, me == 2 ? -2 : 0); });
+  Require(SumOver(*all, 1) == static_cast<float>(all->size()), "a refused color does no harm");
 }
 
 void CheckSubgroup(RankContext& context) {

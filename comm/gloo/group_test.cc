@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,73 +54,110 @@ class TrafficCheck {
   Traffic before_;
 };
 
-// Three members: the ranks, or the leaders of three hosts.
+// The table of docs/comm.md, for W members: the ranks, or the leaders of W hosts.
 void CheckFlatTraffic(RankContext& context) {
   const auto comm = MakeTestGroup(context);
   const int me = comm->rank();
+  const int64_t w = comm->size();
   const bool root = me == 0;
   TrafficCheck check(*comm);
-  for (const int64_t count : {48, 48000}) {
-    const bool small = count == 48;
+  for (const bool small : {true, false}) {
+    // Slices of a reduction or broadcast are whole 64 bytes: the same for all, of W and of W - 1.
+    const int64_t slices = 16 * w * (w - 1);
+    const int64_t count = small ? 48 : slices * (8192 / slices + 1);
     const int64_t n = count * 4;
-    const int64_t slice = n / 3;
+    const int64_t slice = n / w;
+    const int64_t others = w - 1;
+    const bool direct = small || w == 2;
     const Tensor x = Empty({count});
-    const Tensor y = Empty({3 * count});
-    const Tensor z = Empty({3 * count});
+    // Where each rank has a part: of this size.
+    const int64_t part = small ? 48 : 5000;
+    const int64_t p = part * 4;
+    const Tensor mine = Empty({part});
+    const Tensor y = Empty({w * part});
+    const Tensor z = Empty({w * part});
+    const Traffic to_all = {w, others * n, others * n};
+    const Traffic parts_to_all = {w, others * p, others * p};
     check.Expect("Barrier", comm->Barrier(), {1, 0, 0});
     check.Expect("AllReduce", comm->AllReduce(x),
-                 small ? Traffic{3, 2 * n, 2 * n} : Traffic{5, 4 * slice, 4 * slice});
+                 small ? to_all : Traffic{2 * w - 1, 2 * others * slice, 2 * others * slice});
     check.Expect("Reduce", comm->Reduce(x),
-                 small  ? Traffic{root ? 1 : 2, root ? 2 * n : 0, root ? 0 : n}
-                 : root ? Traffic{3, 4 * slice, 2 * slice}
-                        : Traffic{4, 2 * slice, 3 * slice});
+                 direct ? Traffic{root ? 1 : 2, root ? others * n : 0, root ? 0 : n}
+                 : root ? Traffic{w, 2 * others * slice, others * slice}
+                        : Traffic{w + 1, others * slice, n});
     check.Expect("Broadcast", comm->Broadcast(x),
-                 small  ? Traffic{root ? 3 : 1, root ? 0 : n, root ? 2 * n : 0}
-                 : root ? Traffic{3, 0, n}
-                        : Traffic{2, n, n / 2});
-    check.Expect("AllGather", comm->AllGather(x, y), {3, 2 * n, 2 * n});
-    check.Expect("Gather", comm->Gather(x, root ? y : Tensor()),
-                 {root ? 1 : 2, root ? 2 * n : 0, root ? 0 : n});
-    check.Expect("Scatter", comm->Scatter(root ? y : Tensor(), x),
-                 {root ? 3 : 1, root ? 0 : n, root ? 2 * n : 0});
-    check.Expect("ReduceScatter", comm->ReduceScatter(y, x), {3, 2 * n, 2 * n});
-    check.Expect("AllToAll", comm->AllToAll(y, z), {3, 2 * n, 2 * n});
+                 direct ? Traffic{root ? w : 1, root ? 0 : n, root ? others * n : 0}
+                 : root ? Traffic{w, 0, n}
+                        : Traffic{w - 1, n, (w - 2) * n / (w - 1)});
+    check.Expect("AllGather", comm->AllGather(mine, y), parts_to_all);
+    check.Expect("Gather", comm->Gather(mine, root ? y : Tensor()),
+                 {root ? 1 : 2, root ? others * p : 0, root ? 0 : p});
+    check.Expect("Scatter", comm->Scatter(root ? y : Tensor(), mine),
+                 {root ? w : 1, root ? 0 : p, root ? others * p : 0});
+    check.Expect("ReduceScatter", comm->ReduceScatter(y, mine), parts_to_all);
+    check.Expect("AllToAll", comm->AllToAll(y, z), parts_to_all);
     const Tensor theirs = Empty({count});
-    check.Expect(
-        "ring",
-        comm->Batch({Transfer::Send(x, (me + 1) % 3), Transfer::Recv(theirs, (me + 2) % 3)}),
-        {3, n, n});
+    const int size = comm->size();
+    check.Expect("ring",
+                 comm->Batch({Transfer::Send(x, (me + 1) % size),
+                              Transfer::Recv(theirs, (me + size - 1) % size)}),
+                 {3, n, n});
   }
 }
 
-TEST(TrafficTest, OneRankAHost) {
-  ExpectAllOk(Spawn(3, CheckFlatTraffic,
-                    {.mode = SpawnMode::kThreads, .argument = "backend=gloo hosts=own"}));
+TEST(TrafficTest, IsAFunctionOfTheRanks) {
+  for (const int ranks : {2, 3, 5, 8, 16, 33, 64}) {
+    ExpectAllOk(Spawn(ranks, CheckFlatTraffic,
+                      {.mode = SpawnMode::kThreads, .argument = "backend=gloo hosts=own"}));
+  }
 }
 
-// Two hosts, of ranks 0, 3 and 1, 2: only ranks 0 and 1 send.
+// Hosts of several ranks: leaders are ranks 0 to H - 1, and exchange what the table says of H
+// members, of parts of a host. The others have one message a call and no bytes.
 void CheckLeadersTraffic(RankContext& context) {
   const auto comm = MakeTestGroup(context);
-  const bool leads = comm->rank() < 2;
+  // As many ranks on each.
+  const auto hosts =
+      static_cast<int64_t>(std::stoi(context.argument.substr(context.argument.rfind(' ') + 1)));
+  const int64_t within = comm->size() / hosts;
+  const bool leads = comm->rank() < hosts;
+  const bool root = comm->rank() == 0;
   TrafficCheck check(*comm);
-  const int64_t count = 48000;
+  const int64_t slices = 16 * hosts * (hosts - 1);
+  const int64_t count = slices * (8192 / slices + 1);
   const int64_t n = count * 4;
+  const int64_t part = 5000;
+  const int64_t p = part * 4;
+  const int64_t others = hosts - 1;
   const Tensor x = Empty({count});
-  const Tensor y = Empty({4 * count});
-  check.Expect("AllReduce", comm->AllReduce(x), leads ? Traffic{3, n, n} : Traffic{1, 0, 0});
-  check.Expect("AllGather", comm->AllGather(x, y),
-               leads ? Traffic{2, 2 * n, 2 * n} : Traffic{1, 0, 0});
-  check.Expect("ReduceScatter", comm->ReduceScatter(y, x),
-               leads ? Traffic{2, 2 * n, 2 * n} : Traffic{1, 0, 0});
-  check.Expect("Broadcast", comm->Broadcast(x, {.root = 3}),
-               leads ? Traffic{comm->rank() == 0 ? 2 : 1, comm->rank() == 0 ? 0 : n,
-                               comm->rank() == 0 ? n : 0}
-                     : Traffic{1, 0, 0});
+  const Tensor mine = Empty({part});
+  const Tensor y = Empty({comm->size() * part});
+  const Traffic follower = {1, 0, 0};
+  const int64_t sums = 2 * others * (n / hosts);
+  check.Expect("Barrier", comm->Barrier(), follower);
+  check.Expect("AllReduce", comm->AllReduce(x),
+               leads ? Traffic{2 * hosts - 1, sums, sums} : follower);
+  const Traffic to_all = {hosts, others * within * p, others * within * p};
+  check.Expect("AllGather", comm->AllGather(mine, y), leads ? to_all : follower);
+  check.Expect("ReduceScatter", comm->ReduceScatter(y, mine), leads ? to_all : follower);
+  const Traffic spread = hosts == 2 ? Traffic{root ? 2 : 1, root ? 0 : n, root ? n : 0}
+                         : root     ? Traffic{hosts, 0, n}
+                                    : Traffic{hosts - 1, n, (hosts - 2) * n / (hosts - 1)};
+  check.Expect("Broadcast", comm->Broadcast(x), leads ? spread : follower);
+  // From a rank that is not its host's leader.
+  if (hosts == 2) {
+    check.Expect("Broadcast", comm->Broadcast(x, {.root = 3}), leads ? spread : follower);
+  }
 }
 
 TEST(TrafficTest, LeadersOnly) {
-  ExpectAllOk(Spawn(4, CheckLeadersTraffic,
-                    {.mode = SpawnMode::kThreads, .argument = "backend=gloo hosts=0,1,1,0"}));
+  for (const auto& [ranks, hosts, where] : {std::tuple<int, int, const char*>{4, 2, "0,1,1,0"},
+                                            {12, 4, "0,1,2,3,3,0,1,2,2,3,0,1"},
+                                            {64, 8, "0,1,2,3,4,5,6,7"}}) {
+    ExpectAllOk(Spawn(ranks, CheckLeadersTraffic,
+                      {.mode = SpawnMode::kThreads,
+                       .argument = absl::StrCat("backend=gloo hosts=", where, " ", hosts)}));
+  }
 }
 
 // More chunks to a part than are received at a time.

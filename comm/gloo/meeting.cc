@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,22 +21,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/gloo/admission.h"
 #include "lockstep/comm/host_id.h"
 #include "lockstep/comm/store.h"
-#include "lockstep/comm/store_token.h"
 
 namespace lockstep::comm::gloo {
 namespace {
-
-constexpr size_t kProofBytes = 32;
-// How long rank 0 waits for what one connection has to say before it turns to the next.
-constexpr absl::Duration kHandshakePatience = absl::Seconds(2);
-
-// The first bytes on a connection.
-struct Hello {
-  char nonce[kNonceBytes];
-  int32_t rank = -1;
-};
 
 std::string Who(const ProcessGroupOptions& options) {
   return absl::StrCat("InitProcessGroup: rank ", options.rank, " of group \"", options.group_name,
@@ -171,49 +160,14 @@ std::string ChooseAddress(const ProcessGroupOptions& options, const std::vector<
 
 // ---- Control connections ----
 
-bool Receive(int socket, std::string* bytes, size_t count, Deadline deadline) {
-  bytes->resize(count);
-  return ReceiveAll(socket, bytes->data(), count, deadline) == IoResult::kOk;
-}
-
-// The rank at the other end, or -1 for a stranger.
-int Admit(int socket, const std::string& secret, int world_size, Deadline deadline) {
-  Hello hello;
-  const std::string nonce = NewNonce();
-  if (ReceiveAll(socket, reinterpret_cast<char*>(&hello), sizeof(hello), deadline) !=
-          IoResult::kOk ||
-      SendAll(socket, nonce, deadline) != IoResult::kOk) {
-    return -1;
-  }
-  const absl::string_view theirs(hello.nonce, kNonceBytes);
-  std::string proof;
-  if (!Receive(socket, &proof, kProofBytes, deadline) ||
-      !SameProof(proof, ClientProof(secret, theirs, nonce)) ||
-      SendAll(socket, ServerProof(secret, theirs, nonce), deadline) != IoResult::kOk) {
-    return -1;
-  }
-  return hello.rank > 0 && hello.rank < world_size ? hello.rank : -1;
-}
-
 std::vector<UniqueFd> AcceptRanks(const ProcessGroupOptions& options, int listener,
                                   const std::string& secret, Deadline deadline) {
-  std::vector<UniqueFd> links(static_cast<size_t>(options.world_size));
-  for (int come = 1; come < options.world_size;) {
-    UniqueFd socket = Accept(listener, deadline);
-    if (!socket.valid()) {
-      std::vector<int> missing;
-      for (int rank = 1; rank < options.world_size; ++rank) {
-        if (!links[static_cast<size_t>(rank)].valid()) missing.push_back(rank);
-      }
-      ThrowMissing(options, missing);
-    }
-    const int rank = Admit(socket.get(), secret, options.world_size,
-                           std::min(deadline, Deadline::After(kHandshakePatience)));
-    if (rank < 0 || links[static_cast<size_t>(rank)].valid()) continue;
-    SetKeepAlive(socket.get());
-    links[static_cast<size_t>(rank)] = std::move(socket);
-    ++come;
+  std::vector<UniqueFd> links = AdmitRanks(listener, secret, options.world_size, deadline);
+  std::vector<int> missing;
+  for (int rank = 1; rank < options.world_size; ++rank) {
+    if (!links[static_cast<size_t>(rank)].valid()) missing.push_back(rank);
   }
+  if (!missing.empty()) ThrowMissing(options, missing);
   return links;
 }
 
@@ -230,17 +184,7 @@ std::vector<UniqueFd> ConnectToFirst(const ProcessGroupOptions& options, const s
   } catch (const Error& error) {
     throw error.WithContext(absl::StrCat(Who(options), " cannot reach rank 0"));
   }
-  Hello hello;
-  const std::string nonce = NewNonce();
-  std::memcpy(hello.nonce, nonce.data(), kNonceBytes);
-  hello.rank = options.rank;
-  const absl::string_view bytes(reinterpret_cast<const char*>(&hello), sizeof(hello));
-  std::string theirs, proof;
-  if (SendAll(socket.get(), bytes, deadline) != IoResult::kOk ||
-      !Receive(socket.get(), &theirs, kNonceBytes, deadline) ||
-      SendAll(socket.get(), ClientProof(secret, nonce, theirs), deadline) != IoResult::kOk ||
-      !Receive(socket.get(), &proof, kProofBytes, deadline) ||
-      !SameProof(proof, ServerProof(secret, nonce, theirs))) {
+  if (!ProveRank(socket.get(), secret, options.rank, deadline)) {
     if (deadline.Expired()) ThrowMissing(options, {0});
     throw UnavailableError(absl::StrCat(Who(options), ": rank 0 at ", place,
                                         " has died, or what answers there is not rank 0"));

@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -105,6 +106,25 @@ TEST_F(HostsTest, ACutLinkIsNamedAndTheRestartFinishesWhenItIsBack) {
     EXPECT_TRUE(Contains(launcher.err(), "starting all ranks again: attempt 1")) << launcher.err();
   }
   EXPECT_TRUE(folder_.NoneLeft());
+}
+
+// Promised: 15 s, of the ten minutes that the call would wait (docs/comm.md).
+TEST_F(HostsTest, AStoresHostThatIsGoneIsNoticedUnderALongGet) {
+  Hosts hosts(2);
+  const std::string program = ProgramPath("tests/launch/store_wait");
+  const TestProcess server("/bin/sh", hosts.Run(0, {program, "serve", hosts.Address(0), "29400"}),
+                           folder_);
+  ASSERT_TRUE(server.WaitForOut("serving\n")) << server.err();
+  TestProcess client("/bin/sh", hosts.Run(1, {program, "get", hosts.Address(0), "29400"}), folder_);
+  ASSERT_TRUE(client.WaitForOut("waiting\n")) << client.err();
+  hosts.CutLink(1);
+  ASSERT_EQ(client.Wait(), 0) << client.err();
+  EXPECT_TRUE(Contains(client.out(), "UNAVAILABLE: ")) << client.out();
+  EXPECT_TRUE(Contains(client.out(), "Get of key never: ")) << client.out();
+  EXPECT_TRUE(Contains(client.out(), "or its host does not answer")) << client.out();
+  const std::vector<std::string> seconds = LinesWith(client.out(), "seconds: ");
+  ASSERT_EQ(seconds.size(), 1u) << client.out();
+  std::printf("the host's silence was noticed after %s s (promised: 15 s)\n", seconds[0].c_str());
 }
 
 TEST_F(HostsTest, AHostThatStaysAwayIsGivenUp) {

@@ -55,6 +55,17 @@ double ValidationLoss(const TestProcess& process) {
   return loss;
 }
 
+// Whether the error of `rank`, of two on each host, says that one of the other host is gone.
+bool NamesARankOfTheOtherHost(const std::string& error, int rank) {
+  const int first = rank < 2 ? 2 : 0;
+  for (const int other : {first, first + 1}) {
+    for (const char* what : {" does not answer", " cannot be reached"}) {
+      if (Contains(error, absl::StrCat("rank ", other, what))) return true;
+    }
+  }
+  return false;
+}
+
 class HostsTrainingTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -129,8 +140,11 @@ TEST_F(HostsTrainingTest, ACutLinkIsNamedByEachRankAndTheRestartFinishesWhenItIs
   hosts.CutLink(1);
   for (int rank = 0; rank < 4; ++rank) {
     const TestProcess& launcher = *launchers[static_cast<size_t>(rank / 2)];
-    EXPECT_TRUE(launcher.WaitForErr(absl::StrCat("[", rank, "] train_gpt: rank ", rank, ": ")))
-        << launcher.err();
+    const std::string own = absl::StrCat("[", rank, "] train_gpt: rank ", rank, ": ");
+    EXPECT_TRUE(launcher.WaitForErr(own)) << launcher.err();
+    const std::vector<std::string> errors = LinesWith(launcher.err(), own);
+    ASSERT_EQ(errors.size(), 1u) << launcher.err();
+    EXPECT_TRUE(NamesARankOfTheOtherHost(errors[0], rank)) << errors[0];
   }
   hosts.RestoreLink(1);
   for (const auto& launcher : launchers) {

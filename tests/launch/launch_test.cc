@@ -45,19 +45,26 @@ TEST(LaunchTest, RanksGetTheirVariables) {
             "$MASTER_ADDR $LOCKSTEP_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $OTHER; "
             "echo store=$LOCKSTEP_STORE port=$MASTER_PORT; pwd; cat; "
             "echo token=$(cat $LOCKSTEP_TOKEN_FILE) $(stat -L -c %a $LOCKSTEP_TOKEN_FILE); "
-            "echo run=$LOCKSTEP_RUN_ID; echo to-stderr >&2"),
-      folder, {{"OTHER", "kept"}, {"RANK", "77"}, {"LOCKSTEP_RENDEZVOUS", "file:///outer"}});
+            "echo run=$LOCKSTEP_RUN_ID; echo to-stderr >&2; "
+            "echo outer=$LOCKSTEP_FLIGHT_RECORDER$TORCHELASTIC_USE_AGENT_STORE"),
+      folder,
+      {{"OTHER", "kept"},
+       {"RANK", "77"},
+       {"LOCKSTEP_RENDEZVOUS", "file:///outer"},
+       {"LOCKSTEP_FLIGHT_RECORDER", "/outer"},
+       {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   ASSERT_EQ(process.Wait(), 0) << process.err();
   std::string store;
   for (const int rank : {0, 1, 2}) {
     const std::string prefix = absl::StrCat("[", rank, "] ");
     const std::vector<std::string> lines = LinesWith(process.out(), prefix);
-    ASSERT_EQ(lines.size(), 5u) << process.out();
+    ASSERT_EQ(lines.size(), 6u) << process.out();
     EXPECT_EQ(lines[0], absl::StrCat(rank, "/3 ", rank, "/3 0/1 127.0.0.1 0 2 kept"));
     if (rank == 0) store = lines[1];
     EXPECT_EQ(lines[1], store);
     EXPECT_EQ(lines[2], folder.path());
     EXPECT_EQ(lines[3].size(), std::string("token= 600").size() + 64) << lines[3];
+    EXPECT_EQ(lines[5], "outer=");
     EXPECT_EQ(LinesWith(process.err(), prefix), std::vector<std::string>{"to-stderr"});
   }
   EXPECT_TRUE(Contains(store, "store=127.0.0.1:"));
@@ -121,7 +128,8 @@ TEST(LaunchTest, RestartsAllRanksUntilOneAttemptEndsWell) {
             "echo attempt $LOCKSTEP_RESTART_COUNT $LOCKSTEP_STORE; echo err $RANK >&2; "
             "[ $RANK = 1 -a $LOCKSTEP_RESTART_COUNT -lt 2 ] && exit $((10 + "
             "LOCKSTEP_RESTART_COUNT)); "
-            "[ $LOCKSTEP_RESTART_COUNT = 2 ] || exec sleep 600; echo $RANK ends"),
+            "[ $LOCKSTEP_RESTART_COUNT = 2 ] || exec sleep 600; echo $RANK ends; "
+            "echo records $LOCKSTEP_FLIGHT_RECORDER"),
       folder);
   ASSERT_EQ(process.Wait(), 0) << process.err();
   EXPECT_TRUE(Contains(process.err(), "attempt 0: rank 1 ended with exit status 10"));
@@ -140,6 +148,8 @@ TEST(LaunchTest, RestartsAllRanksUntilOneAttemptEndsWell) {
     stores.push_back(lines[0]);
     EXPECT_EQ(ReadAll(absl::StrCat(runs[0], "/attempt-", attempt, "/rank-1.err")), "err 1\n");
   }
+  EXPECT_TRUE(
+      Contains(ReadAll(runs[0] + "/attempt-2/rank-0.out"), "records " + runs[0] + "/attempt-2\n"));
   EXPECT_TRUE(Contains(ReadAll(runs[0] + "/attempt-2/rank-0.out"), "0 ends\n"));
   EXPECT_FALSE(fs::exists(runs[0] + "/attempt-3"));
 }

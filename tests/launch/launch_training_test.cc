@@ -23,6 +23,8 @@ constexpr char kLaunch[] = "tools/launch";
 constexpr char kTrain[] = "examples/train_gpt";
 constexpr int kSteps = 400;
 
+constexpr char kFlightRecorder[] = "tools/flight_recorder";
+
 // A training of a few seconds on 4 ranks that keeps a state every 50 steps.
 std::vector<std::string> Training(std::vector<std::string> launcher_flags, const std::string& out) {
   std::vector<std::string> arguments = std::move(launcher_flags);
@@ -86,6 +88,96 @@ TEST(LaunchTrainingTest, AKilledRankCostsNothingButTime) {
   EXPECT_TRUE(folder.NoneLeft());
 }
 
+// Kills rank 1 when the ranks of an attempt have begun.
+void KillRankOne(const TestFolder& folder, const std::string& out) {
+  for (const pid_t pid : Ranks(folder, out)) {
+    if (Contains(ReadAll(absl::StrCat("/proc/", pid, "/environ")), std::string("\0RANK=1\0", 8))) {
+      kill(pid, SIGKILL);
+    }
+  }
+}
+
+// What //tools:flight_recorder says about the records in a folder.
+std::string FlightReport(const TestFolder& folder, const std::string& records) {
+  TestProcess tool(kFlightRecorder, {records}, folder);
+  EXPECT_EQ(tool.Wait(), 0) << tool.err();
+  return tool.out();
+}
+
+// Each attempt's in the folder of its logs.
+TEST(LaunchTrainingTest, TheFlightRecorderSaysWhoWasLost) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  std::vector<std::string> arguments =
+      Training({"--nproc=2", "--max_restarts=1", "--log_dir=logs"}, "run");
+  arguments.push_back("--steps=1000000");
+  TestProcess process(kLaunch, arguments, folder);
+  ASSERT_TRUE(process.WaitForOut("[0] step ")) << process.err();
+  KillRankOne(folder, "run");
+  ASSERT_TRUE(process.WaitForErr("starting all ranks again: attempt 1")) << process.err();
+  std::vector<std::string> runs;
+  for (const auto& run : fs::directory_iterator(folder / "logs")) runs.push_back(run.path());
+  ASSERT_EQ(runs.size(), 1u);
+  ASSERT_TRUE(WaitUntil([&] {
+    return Contains(ReadAll(runs[0] + "/attempt-1/rank-0.out"), "step ");
+  })) << process.err();
+  EXPECT_FALSE(fs::exists(runs[0] + "/attempt-1/world.rank0.json")) << "nothing is wrong yet";
+  KillRankOne(folder, "run");
+  EXPECT_NE(process.Wait(), 0);
+  for (const char* attempt : {"/attempt-0", "/attempt-1"}) {
+    const std::string report = FlightReport(folder, runs[0] + attempt);
+    EXPECT_TRUE(Contains(report, "group \"world\"")) << report;
+    EXPECT_TRUE(Contains(report, "2 ranks\n  error UNAVAILABLE on rank 0: ")) << report;
+    EXPECT_TRUE(Contains(report, "  no file of rank 1: died, or did not notice\n")) << report;
+  }
+  EXPECT_TRUE(folder.NoneLeft());
+}
+
+TEST(LaunchTrainingTest, TheFlagNamesAnotherFolderForFlightRecords) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  std::vector<std::string> arguments = Training({"--nproc=2"}, "run");
+  arguments.push_back("--steps=1000000");
+  arguments.push_back("--flight_recorder=records/job");
+  TestProcess process(kLaunch, arguments, folder);
+  ASSERT_TRUE(process.WaitForOut("[0] step ")) << process.err();
+  KillRankOne(folder, "run");
+  EXPECT_NE(process.Wait(), 0);
+  const std::string report = FlightReport(folder, "records/job/attempt-0");
+  EXPECT_TRUE(Contains(report, "error UNAVAILABLE on rank 0: ")) << report;
+}
+
+TEST(LaunchTrainingTest, ARestartThatThrowsTrainingAwayIsWarnedOf) {
+  const TestFolder folder;
+  WriteTrainingText(folder);
+  TestProcess process(kLaunch,
+                      {"--nproc=2", "--max_restarts=1", ProgramPath(kTrain), "--data=text.txt",
+                       "--layers=1", "--heads=2", "--width=16", "--block=16", "--batch=8",
+                       "--steps=200", "--save_every=20", "--threads_per_rank=1"},
+                      folder);
+  ASSERT_TRUE(WaitUntil([&] { return fs::exists(StatePath(folder, "train_gpt_out/run-1", 20)); }))
+      << process.err();
+  const std::vector<pid_t> ranks = [&] {
+    std::vector<pid_t> all;
+    for (const pid_t pid : folder.Processes("--threads_per_rank=1")) {
+      const std::string command = ReadAll(absl::StrCat("/proc/", pid, "/cmdline"));
+      if (!Contains(command, "rank_keeper") && !Contains(command, "tools/launch")) {
+        all.push_back(pid);
+      }
+    }
+    return all;
+  }();
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGKILL);
+  EXPECT_EQ(process.Wait(), 0) << process.err();
+  const std::vector<std::string> lines = LinesWith(process.err(), "[0] train_gpt: warning: ");
+  ASSERT_EQ(lines.size(), 1u) << process.err();
+  EXPECT_TRUE(Contains(lines[0], "restart 1 begins from step 0 in "));
+  EXPECT_TRUE(Contains(lines[0], "train_gpt_out/run-2"));
+  EXPECT_TRUE(Contains(lines[0], "--resume=auto --out=" + (folder / "train_gpt_out/run-1")))
+      << lines[0];
+}
+
 TEST(LaunchTrainingTest, AKilledLauncherLeavesNoRank) {
   const TestFolder folder;
   WriteTrainingText(folder);
@@ -117,6 +209,9 @@ TEST(LaunchTrainingTest, TheRanksSayWhatIsWrongOnce) {
   TestProcess process(kLaunch, arguments, folder);
   EXPECT_EQ(process.Wait(), 1);
   EXPECT_TRUE(Contains(process.err(), "--ranks=3: a launcher has started 2 ranks"))
+      << process.err();
+  // The launcher reports the rank whose reason it is.
+  EXPECT_TRUE(Contains(process.err(), "rank 0 ended with exit status 1, the first to fail here"))
       << process.err();
 }
 

@@ -60,6 +60,35 @@ TEST(SchedulersTest, Torchrun) {
   ExpectTrain(ranks);
 }
 
+// A port that is taken, as torchrun's agent takes its own, with a free one after it.
+comm::UniqueFd ForeignListener() {
+  for (;;) {
+    comm::UniqueFd foreign = comm::ListenTcp("127.0.0.1", 0);
+    try {
+      comm::ListenTcp("127.0.0.1", comm::PortOf(foreign.get()) + 1);
+      return foreign;
+    } catch (const Error&) {
+      continue;  // taken, or beyond the last
+    }
+  }
+}
+
+TEST(SchedulersTest, TorchrunWhoseAgentServesAtMasterPort) {
+  const comm::UniqueFd agent = ForeignListener();
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.push_back({{"RANK", rank},
+                     {"WORLD_SIZE", "2"},
+                     {"LOCAL_RANK", rank},
+                     {"LOCAL_WORLD_SIZE", "2"},
+                     {"MASTER_ADDR", "127.0.0.1"},
+                     {"MASTER_PORT", absl::StrCat(comm::PortOf(agent.get()))},
+                     {"TORCHELASTIC_RESTART_COUNT", "0"},
+                     {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  }
+  ExpectTrain(ranks);
+}
+
 TEST(SchedulersTest, SlurmOnTwoNodesOfDifferentSize) {
   // "Hosts" that are this one; address and port follow from Slurm's variables. A job number whose
   // port is free.

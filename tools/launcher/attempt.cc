@@ -78,8 +78,8 @@ AttemptResult Attempt::Run() {
 
 std::string Attempt::LogPath(int rank, bool is_error) const {
   if (options_.options.log_dir.empty()) return "";
-  return absl::StrCat(options_.options.log_dir, "/", options_.plan.run_id, "/attempt-",
-                      options_.plan.attempt, "/rank-", rank, is_error ? ".err" : ".out");
+  return absl::StrCat(AttemptLogFolder(options_.options, options_.plan), "/rank-", rank,
+                      is_error ? ".err" : ".out");
 }
 
 void Attempt::Start() {

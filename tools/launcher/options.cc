@@ -166,7 +166,8 @@ std::string LaunchHelp() {
 
   --nproc=1          ranks on this node
   --max_restarts=0   how often all ranks are started again after a failure
-  --log_dir=         folder for each rank's output: DIR/<run>/attempt-0/rank-0.out and .err
+  --log_dir=         folder for each rank's output: DIR/<run>/attempt-0/rank-0.out and .err, and
+                     after an error what its last collectives were: world.rank0.json
   --stop_grace=30s   from SIGTERM to SIGKILL
   --token_file=      private file with the token of the job's stores; needed with several nodes and
                      host:port, else a random one is made

@@ -14,11 +14,16 @@ std::string RankFolder(const LaunchOptions& options, const NodePlan& plan) {
   return absl::StrCat(options.rendezvous_folder, "/attempt-", plan.attempt);
 }
 
+std::string AttemptLogFolder(const LaunchOptions& options, const NodePlan& plan) {
+  return absl::StrCat(options.log_dir, "/", plan.run_id, "/attempt-", plan.attempt);
+}
+
 std::vector<std::string> RankEnvironment(const Environment& inherited, const LaunchOptions& options,
                                          const NodePlan& plan, int local_rank,
                                          const std::string& token_path) {
   Environment variables = inherited;
-  for (const char* name : {"LOCKSTEP_STORE", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_RENDEZVOUS"}) {
+  for (const char* name : {"LOCKSTEP_STORE", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_RENDEZVOUS",
+                           "LOCKSTEP_FLIGHT_RECORDER", "TORCHELASTIC_USE_AGENT_STORE"}) {
     variables.erase(name);
   }
   const auto set = [&](const char* name, const auto& value) {
@@ -43,6 +48,7 @@ std::vector<std::string> RankEnvironment(const Environment& inherited, const Lau
   } else {
     set("LOCKSTEP_RENDEZVOUS", absl::StrCat("file://", RankFolder(options, plan)));
   }
+  if (!options.log_dir.empty()) set("LOCKSTEP_FLIGHT_RECORDER", AttemptLogFolder(options, plan));
   std::vector<std::string> texts;
   for (const auto& [name, value] : variables) texts.push_back(absl::StrCat(name, "=", value));
   return texts;

@@ -25,6 +25,10 @@ std::vector<std::string> RankEnvironment(const Environment& inherited, const Lau
 // The folder in which the ranks of an attempt meet, in the launchers' folder.
 std::string RankFolder(const LaunchOptions& options, const NodePlan& plan);
 
+// Where an attempt leaves what its ranks print and, after an error, their flight records: a folder
+// of its own, so that no attempt writes over another's.
+std::string AttemptLogFolder(const LaunchOptions& options, const NodePlan& plan);
+
 }  // namespace lockstep::launcher
 
 #endif  // LOCKSTEP_TOOLS_LAUNCHER_RANK_ENVIRONMENT_H_
