@@ -86,6 +86,21 @@ ReducerOptions MakeReducerOptions(const std::shared_ptr<nn::Module>& module,
           .check_before_pass = [guard = ModuleGuard(module)] { guard.Check(); }};
 }
 
+// Of the options those by which ranks communicate, or which say what they step by.
+std::vector<std::string> SharedSettings(const Options& options) {
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  return {absl::StrCat("bucket_cap_bytes=", options.bucket_cap_bytes),
+          absl::StrCat("first_bucket_bytes=", options.first_bucket_bytes),
+          absl::StrCat("find_unused_parameters=", flag(options.find_unused_parameters)),
+          absl::StrCat("static_graph=", flag(options.static_graph)),
+          absl::StrCat("broadcast_buffers=", flag(options.broadcast_buffers)),
+          absl::StrCat("communication_hook=", options.communication_hook ? "given" : "none"),
+          absl::StrCat("check_finite=", flag(options.check_finite)),
+          absl::StrCat("optimizer_in_backward=",
+                       options.optimizer_in_backward != nullptr ? "given" : "none"),
+          absl::StrCat("staleness=", options.staleness)};
+}
+
 }  // namespace
 
 DistributedDataParallel::DistributedDataParallel(std::shared_ptr<nn::Module> module,
@@ -101,7 +116,7 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<nn::Module> mod
   synced_ = Kept(all, options);
   // Before checks of this rank alone: a rank that fails one must not leave the others waiting, and
   // ranks that agree fail it together.
-  if (options.init_sync) VerifySameTensors(kName, synced_, *group_);
+  if (options.init_sync) VerifySameTensors(kName, synced_, *group_, SharedSettings(options));
   CheckNotLost(kName, synced_);
   CheckIgnored(all, options);
   const NamedTensors parameters = Kept(module_->NamedParameters(), options);

@@ -63,8 +63,8 @@ struct DistributedDataParallelOptions {
   // that follows a synchronised backward; not in evaluation (Eval(), NoGradScope), nor under
   // NoSync.
   bool broadcast_buffers = true;
-  // Compare the ranks' parameters and buffers and give all of them rank 0's values. Without it
-  // nothing is communicated at construction, and they must be equal.
+  // Compare the ranks' parameters, buffers and options and give all of them rank 0's values.
+  // Without it nothing is communicated at construction, and they must be equal.
   bool init_sync = true;
   // Names of parameters and buffers, as the module gives them, that are left alone in all of this.
   std::vector<std::string> ignored_parameters = {};

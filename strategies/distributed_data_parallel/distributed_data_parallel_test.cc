@@ -355,6 +355,29 @@ TEST(DistributedDataParallelTest, DifferentModelsAreRefusedOnEveryRank) {
   }
 }
 
+// They would step by different averages, or wait for collectives that the others do not make.
+TEST(DistributedDataParallelTest, DifferentOptionsAreRefusedOnEveryRank) {
+  using Options = DistributedDataParallelOptions;
+  const std::vector<std::pair<Options, std::string>> cases = {
+      {{.staleness = 1}, "'staleness=0' on rank 0 and 'staleness=1' on rank 1"},
+      {{.bucket_cap_bytes = 8},
+       "'bucket_cap_bytes=26214400' on rank 0 and 'bucket_cap_bytes=8' on rank 1"},
+      {{.find_unused_parameters = true}, "'find_unused_parameters=true' on rank 1"},
+      {{.broadcast_buffers = false}, "'broadcast_buffers=false' on rank 1"},
+  };
+  for (const auto& [options, expected] : cases) {
+    const auto outcomes = RunRanks(3, [&options = options](int rank, auto world) {
+      auto model = std::make_shared<Weights>(std::vector<double>{1, 1});
+      DistributedDataParallel ddp(model, world, rank == 1 ? options : Options());
+      return std::vector<double>{};
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.code, absl::StatusCode::kInvalidArgument);
+      EXPECT_TRUE(absl::StrContains(outcome.message, expected)) << outcome.message;
+    }
+  }
+}
+
 TEST(DistributedDataParallelTest, WrongArgumentsAreRefused) {
   const auto outcomes = RunRanks(2, [](int, auto world) {
     const auto code = [](const std::function<void()>& body) {

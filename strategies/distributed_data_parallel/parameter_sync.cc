@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
 
-#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
@@ -33,27 +35,50 @@ std::string Describe(const NamedTensors& tensors) {
   return text;
 }
 
+// Where two texts have the first line that differs.
+struct Difference {
+  size_t line = 0;
+  std::string first, other;  // quoted, or "none"
+  size_t first_count = 0, other_count = 0;
+};
+
+Difference FindDifference(const std::string& first, const std::string& other) {
+  const std::vector<std::string> a = absl::StrSplit(first, '\n', absl::SkipEmpty());
+  const std::vector<std::string> b = absl::StrSplit(other, '\n', absl::SkipEmpty());
+  size_t i = 0;
+  while (i < a.size() && i < b.size() && a[i] == b[i]) ++i;
+  const auto line = [&](const std::vector<std::string>& lines) {
+    return i < lines.size() ? absl::StrCat("'", lines[i], "'") : std::string("none");
+  };
+  return {i, line(a), line(b), a.size(), b.size()};
+}
+
 }  // namespace
 
 void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
-                       comm::Communicator& group) {
-  const std::vector<std::string> texts = comm::AllGatherBytes(group, Describe(tensors));
+                       comm::Communicator& group, const std::vector<std::string>& settings) {
+  // Settings first; an empty line ends them.
+  const std::vector<std::string> texts = comm::AllGatherBytes(
+      group, absl::StrCat(absl::StrJoin(settings, "\n"), "\n\n", Describe(tensors)));
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    const std::vector<std::string> first = absl::StrSplit(texts[0], '\n', absl::SkipEmpty());
-    const std::vector<std::string> other = absl::StrSplit(texts[rank], '\n', absl::SkipEmpty());
-    size_t i = 0;
-    while (i < first.size() && i < other.size() && first[i] == other[i]) ++i;
-    const auto line = [&](const std::vector<std::string>& lines) {
-      return i < lines.size() ? absl::StrCat("'", lines[i], "'") : std::string("none");
-    };
+    const std::pair<std::string, std::string> first =
+        absl::StrSplit(texts[0], absl::MaxSplits("\n\n", 1));
+    const std::pair<std::string, std::string> other =
+        absl::StrSplit(texts[rank], absl::MaxSplits("\n\n", 1));
+    if (first.first != other.first) {
+      const Difference found = FindDifference(first.first, other.first);
+      throw InvalidArgumentError(
+          absl::StrCat(strategy, ": the ranks' options differ: ", found.first, " on rank 0 and ",
+                       found.other, " on rank ", rank, "; give all ranks the same"));
+    }
+    const Difference found = FindDifference(first.second, other.second);
     throw InvalidArgumentError(
-        absl::StrCat(strategy, ": the ranks' parameters differ: number ", i, " is ", line(first),
-                     " on rank 0 and ", line(other), " on rank ", rank, " (they have ",
-                     first.size(), " and ", other.size(),
-                     "); build the same model on every rank, and shard it once (the "
-                     "parts of a FullyShardedDataParallel differ; its Unwrap() puts whole "
-                     "parameters back)"));
+        absl::StrCat(strategy, ": the ranks' parameters differ: number ", found.line, " is ",
+                     found.first, " on rank 0 and ", found.other, " on rank ", rank, " (they have ",
+                     found.first_count, " and ", found.other_count,
+                     "); build the same model on every rank, and shard it once (the parts of a "
+                     "FullyShardedDataParallel differ; its Unwrap() puts whole parameters back)"));
   }
   CheckNotLost(strategy, tensors);
 }

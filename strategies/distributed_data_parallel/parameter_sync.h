@@ -6,6 +6,7 @@
 #define LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -15,11 +16,12 @@
 namespace lockstep::strategies {
 
 // Throws InvalidArgument, on every rank, unless all ranks have the same tensors: names, order,
-// shapes, dtypes and whether they require gradients. The error names `strategy`, the first tensor
-// that differs and both ranks. Throws FailedPrecondition for one whose elements are lost
-// (claim_gradient.h). Two AllGathers.
+// shapes, dtypes and whether they require gradients; and the same `settings`, "<option>=<value>"
+// each: ranks that differ in one would do different things and not notice. The error names
+// `strategy`, the first tensor or setting that differs and both ranks. Throws FailedPrecondition
+// for a tensor whose elements are lost (claim_gradient.h). Two AllGathers.
 void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
-                       comm::Communicator& group);
+                       comm::Communicator& group, const std::vector<std::string>& settings = {});
 
 // Gives every rank the values of rank `root`, in order; one Broadcast a tensor.
 void BroadcastTensors(const NamedTensors& tensors, comm::Communicator& group, int root = 0);

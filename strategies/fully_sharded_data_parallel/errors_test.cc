@@ -169,6 +169,13 @@ TEST(ErrorsTest, RanksThatDiffer) {
     if (rank == 1) autograd::SetRequiresGrad(frozen->Parameters()[1], false);
     ExpectError(StatusCode::kInvalidArgument, "without gradient' on rank 1",
                 [&] { FullyShardedDataParallel fsdp(frozen, world); });
+    // Options: each would communicate in its own way.
+    Options options = Units();
+    if (rank == 2) options.reshard_after_forward = false;
+    ExpectError(StatusCode::kInvalidArgument,
+                "the ranks' options differ: 'reshard_after_forward=true' on rank 0 and "
+                "'reshard_after_forward=false' on rank 2",
+                [&] { FullyShardedDataParallel fsdp(MakeMlp(0), world, options); });
     FullyShardedDataParallel fsdp(MakeMlp(rank), world);
   });
 }

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,7 @@
 #include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_plan.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_settings.h"
+#include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/thread_state.h"
@@ -120,6 +124,23 @@ std::shared_ptr<comm::Communicator> WorldOf(const Options& options, const comm::
   return mesh.world();
 }
 
+// Of the options those by which ranks communicate.
+std::vector<std::string> SharedSettings(const Options& options) {
+  const auto dtype = [](const std::optional<DType>& value) {
+    return value.has_value() ? DTypeName(*value) : absl::string_view("none");
+  };
+  return {
+      absl::StrCat("sharding_strategy=", static_cast<int>(options.sharding_strategy)),
+      absl::StrCat("reshard_after_forward=", options.reshard_after_forward ? "true" : "false"),
+      absl::StrCat("reshard_ranks=", options.reshard_ranks),
+      absl::StrCat("mixed_precision.param_dtype=", dtype(options.mixed_precision.param_dtype)),
+      absl::StrCat("mixed_precision.reduce_dtype=", dtype(options.mixed_precision.reduce_dtype)),
+      absl::StrCat("gradient_divide_factor=", options.gradient_divide_factor.value_or(0)),
+      absl::StrCat("communication_hook=", options.communication_hook ? "given" : "none"),
+      absl::StrCat("optimizer_in_backward=",
+                   options.optimizer_in_backward != nullptr ? "given" : "none")};
+}
+
 }  // namespace
 
 FullyShardedDataParallel::FullyShardedDataParallel(std::shared_ptr<nn::Module> module,
@@ -166,7 +187,9 @@ void FullyShardedDataParallel::Shard(const Options& options) {
   NamedTensors all = module_->NamedParameters();
   all.InsertAll(module_->NamedBuffers());
   // Before checks of this rank alone: ranks that agree fail those together.
-  if (options.sync_module_states) VerifySameTensors(kName, all, world);
+  if (options.sync_module_states) {
+    VerifySameTensors(kName, all, world, SharedSettings(options));
+  }
   std::vector<UnitPlan> plans = PlanUnits(*module_, options);
   CheckFree(options, plans);  // before anything changes
   NamedTensors whole;         // what is not sharded

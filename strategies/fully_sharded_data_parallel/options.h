@@ -100,8 +100,8 @@ struct FullyShardedDataParallelOptions {
   // Where parameters are used. Absent: where they are, and for those on the meta device the current
   // device.
   std::optional<Device> compute_device = std::nullopt;
-  // Compare the ranks' parameters and buffers and give all of them rank 0's values. Without it, the
-  // ranks must have been made with the same values.
+  // Compare the ranks' parameters, buffers and options and give all of them rank 0's values.
+  // Without it, the ranks must have been made with the same values.
   bool sync_module_states = true;
   // Names, as the module gives them, of parameters that are not sharded and not reduced; a module's
   // path names all below it.
