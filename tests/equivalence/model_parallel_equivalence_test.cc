@@ -219,8 +219,12 @@ TEST_P(RanksOfDevices, AsRanksWithOneDeviceAndAsOneRank) {
     const Outcome spread = TrainDistributed(setting, stages, ranks);
     EXPECT_EQ(spread, TrainDistributed(setting, 1, ranks));
     if (setting.fp16_hook) continue;
-    equivalence::ExpectNear({spread.losses, spread.parameters}, {alone.losses, alone.parameters},
-                            {});
+    // The last loss is of a rank's own rows.
+    const auto of_steps = [](const Outcome& outcome) {
+      return std::vector<double>(outcome.losses.begin(), outcome.losses.end() - 1);
+    };
+    equivalence::ExpectNear({of_steps(spread), spread.parameters},
+                            {of_steps(alone), alone.parameters}, {});
   }
 }
 
