@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -167,17 +168,24 @@ TEST(ShardedCompressionHookTest, WantsSixteenBits) {
 class Halved : public ShardedCommunicationHook {
  public:
   comm::Work ReduceScatter(const UnitGradients& unit, comm::Communicator& group) override {
-    scattered.push_back(unit.unit);
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      scattered.push_back(unit.unit);
+    }
     EXPECT_EQ(unit.whole.numel(), unit.part.numel() * group.size());
     MulInPlace(unit.whole, 0.5);
     return group.ReduceScatter(unit.whole, unit.part,
                                {.op = comm::ReduceOp::kAverage, .tag = unit.tag});
   }
   comm::Work AllReduce(const UnitGradients& unit, comm::Communicator& group) override {
-    reduced.push_back(unit.unit);
-    if (scattered.empty()) MulInPlace(unit.part, 0.5);
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      reduced.push_back(unit.unit);
+      if (scattered.empty()) MulInPlace(unit.part, 0.5);
+    }
     return group.AllReduce(unit.part, {.op = comm::ReduceOp::kAverage, .tag = unit.tag});
   }
+  std::mutex mutex;  // a hybrid's AllReduce runs while the next unit is scattered
   std::vector<std::string> scattered, reduced;
 };
 
