@@ -500,15 +500,11 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
   return config;
 }
 
-// Which attempt of its launcher at the job this is, from 0.
+// Which attempt of its launcher (ours or torchrun) at the job this is, from 0.
 int Attempt(const comm::Environment& environment) {
+  const auto it = environment.find("TORCHELASTIC_RESTART_COUNT");
   int attempt = 0;
-  for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "LOCKSTEP_RESTART_COUNT"}) {
-    const auto it = environment.find(name);
-    if (it == environment.end()) continue;
-    if (!absl::SimpleAtoi(it->second, &attempt)) attempt = 0;
-  }
-  return attempt;
+  return it != environment.end() && absl::SimpleAtoi(it->second, &attempt) ? attempt : 0;
 }
 
 // The ranks' recorders make the last folder only.

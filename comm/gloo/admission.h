@@ -4,8 +4,10 @@
 // How rank 0 tells the ranks that connect to it from strangers: both ends of a connection prove to
 // each other that they know a secret (comm/store_token.h), which never travels.
 //
-//   rank 0:   std::vector<UniqueFd> links = AdmitRanks(listener.get(), secret, world_size,
-//   deadline); others:   if (!ProveRank(socket.get(), secret, rank, deadline)) ...
+//   // On rank 0:
+//   std::vector<UniqueFd> links = AdmitRanks(listener.get(), secret, world_size, deadline);
+//   // On the others:
+//   if (!ProveRank(socket.get(), secret, rank, deadline)) ...
 #ifndef LOCKSTEP_COMM_GLOO_ADMISSION_H_
 #define LOCKSTEP_COMM_GLOO_ADMISSION_H_
 

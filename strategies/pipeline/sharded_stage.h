@@ -43,7 +43,8 @@ struct ShardedStageOptions {
   std::vector<std::string> tied = {};
 };
 
-// It and its FullyShardedDataParallel live as long as the pipeline runs.
+// Lives as long as the pipeline runs, and as its parameters are used: fsdp().Unwrap() puts whole
+// ones back before it goes.
 class ShardedStage {
  public:
   // Every rank of `group` calls it with the same stage, on its own device. Parameters may be on
