@@ -20,6 +20,12 @@ TEST(RoundingTest, IsTheLeastThatIsEnough) {
       EXPECT_EQ(RoundUp(value, unit), units * unit) << value << " / " << unit;
     }
   }
+}
+
+TEST(RoundingTest, DoesNotOverflowOnTheWay) {
+  EXPECT_EQ(CeilDiv(INT64_MAX, 1), INT64_MAX);
+  EXPECT_EQ(CeilDiv(INT64_MAX, 2), INT64_MAX / 2 + 1);
+  EXPECT_EQ(CeilDiv(INT64_MAX, INT64_MAX), 1);
   EXPECT_EQ(RoundUp(INT64_MAX - 63, 64), INT64_MAX - 63);
 }
 
