@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/module_policy.h"
+#include "lockstep/nn/buffer_scope.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/ops/views.h"
@@ -42,26 +43,6 @@ void CheckUnits(absl::string_view call, const UnitList& units) {
     }
   }
 }
-
-// Scope: a module's buffers are afterwards as they were.
-class BufferScope {
- public:
-  explicit BufferScope(const nn::Module& module) {
-    autograd::NoGradScope no_grad;
-    for (const auto& [name, buffer] : module.NamedBuffers()) {
-      saved_.emplace_back(buffer, Clone(buffer));
-    }
-  }
-  ~BufferScope() {
-    autograd::NoGradScope no_grad;
-    for (const auto& [buffer, value] : saved_) CopyInto(buffer, value);
-  }
-  BufferScope(const BufferScope&) = delete;
-  BufferScope& operator=(const BufferScope&) = delete;
-
- private:
-  std::vector<std::pair<Tensor, Tensor>> saved_;
-};
 
 // One unit under measurement.
 class Meter {
@@ -110,7 +91,7 @@ class Meter {
   // Forward and backward; sets the mode's saved bytes and returns the seconds.
   double RunOnce(TensorSpan inputs, const nn::ForwardFunction& forward, UnitMode mode) {
     const ScopedThreadState state(CurrentThreadState());  // drops what the run draws
-    const BufferScope buffers(*unit_);
+    const nn::BufferScope buffers(*unit_);
     TensorList
         copies;  // results of an op, as the inputs in the trial are, in storages of their own
     std::vector<Tensor> targets;
@@ -213,8 +194,8 @@ UnitMeasurement MeasureUnits(const UnitList& units, const std::function<Tensor()
   UnitMeasurement result;
   {
     const MeterScope scope(units, meters);
-    std::vector<std::unique_ptr<BufferScope>> buffers;
-    for (const auto& unit : units) buffers.push_back(std::make_unique<BufferScope>(*unit));
+    std::vector<std::unique_ptr<nn::BufferScope>> buffers;
+    for (const auto& unit : units) buffers.push_back(std::make_unique<nn::BufferScope>(*unit));
     const Tensor loss = trial();
     result.rest_bytes = saved.bytes();
   }

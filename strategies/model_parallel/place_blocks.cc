@@ -3,7 +3,6 @@
 #include "lockstep/strategies/model_parallel/place_blocks.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -13,10 +12,10 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/median.h"
+#include "lockstep/nn/buffer_scope.h"
 #include "lockstep/strategies/balanced_partition.h"
 #include "lockstep/strategies/data_parallel/device_list.h"
 #include "lockstep/tensor/ops/creation.h"
-#include "lockstep/tensor/ops/elementwise.h"
 #include "lockstep/tensor/ops/views.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -48,29 +47,9 @@ void CheckMeasurement(const BlockList& blocks, const Tensor& input,
   }
 }
 
-// Scope: a module's buffers are afterwards as they were.
-class BufferScope {
- public:
-  explicit BufferScope(const nn::Module& module) {
-    autograd::NoGradScope no_grad;
-    for (const auto& [name, buffer] : module.NamedBuffers()) {
-      saved_.emplace_back(buffer, Clone(buffer));
-    }
-  }
-  ~BufferScope() {
-    autograd::NoGradScope no_grad;
-    for (const auto& [buffer, value] : saved_) CopyInto(buffer, value);
-  }
-  BufferScope(const BufferScope&) = delete;
-  BufferScope& operator=(const BufferScope&) = delete;
-
- private:
-  std::vector<std::pair<Tensor, Tensor>> saved_;
-};
-
 // One forward and backward pass; returns the seconds and leaves the block's result in `output`.
 double RunOnce(nn::UnaryModule& block, const Tensor& input, Tensor& output) {
-  const BufferScope buffers(block);
+  const nn::BufferScope buffers(block);
   Tensor x = Detach(input);
   std::vector<Tensor> targets;
   if (IsFloatingPoint(x.dtype())) targets.push_back(autograd::SetRequiresGrad(x, true));
@@ -97,7 +76,7 @@ std::vector<Device> PlaceBlocks(absl::Span<const double> costs, absl::Span<const
   if (devices.size() > costs.size()) {
     throw InvalidArgumentError(absl::StrCat(
         "PlaceBlocks: ", devices.size(), " devices for ", costs.size(),
-        " blocks; each device needs a block: ", "give at most ", costs.size(), " devices"));
+        " blocks; each device needs a block: give at most ", costs.size(), " devices"));
   }
   const std::vector<int64_t> counts = BalancedPartition(costs, static_cast<int>(devices.size()));
   std::vector<Device> placed;
