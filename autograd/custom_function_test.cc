@@ -14,7 +14,7 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/autograd/saved_tensor_hooks.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/tensor/ops.h"
 #include "lockstep/tensor/substitution.h"
 
@@ -68,17 +68,6 @@ class Lambdas : public CustomFunction {
 
 std::vector<Tensor> ApplyLambdas(Lambdas::Body forward, Lambdas::Body backward, TensorSpan inputs) {
   return Apply(std::make_shared<Lambdas>(std::move(forward), std::move(backward)), inputs);
-}
-
-template <typename Call>
-void ExpectError(absl::StatusCode code, const std::string& text, Call&& call) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(error.message().find(text), std::string::npos) << error.what();
-  }
 }
 
 TEST(CustomFunctionTest, ForwardAndBackward) {

@@ -3,7 +3,7 @@
 //
 // For tests of what is thrown.
 //
-//   EXPECT_EQ(ErrorOf([&] { x.size(2); }).code(), absl::StatusCode::kOutOfRange);
+//   ExpectError(absl::StatusCode::kOutOfRange, "size(2)", [&] { x.size(2); });
 #ifndef LOCKSTEP_BASE_TESTING_H_
 #define LOCKSTEP_BASE_TESTING_H_
 
@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 
@@ -33,6 +35,21 @@ Error ErrorOf(Body&& body) {
 template <typename Body>
 std::string MessageOf(Body&& body) {
   return ErrorOf(std::forward<Body>(body)).message();
+}
+
+// Its message; the error must have `code`.
+template <typename Body>
+std::string MessageOf(absl::StatusCode code, Body&& body) {
+  const Error error = ErrorOf(std::forward<Body>(body));
+  EXPECT_EQ(error.code(), code) << error.what();
+  return error.message();
+}
+
+// `body` throws an Error with `code` and with `part` in its message.
+template <typename Body>
+void ExpectError(absl::StatusCode code, absl::string_view part, Body&& body) {
+  const std::string message = MessageOf(code, std::forward<Body>(body));
+  EXPECT_TRUE(absl::StrContains(message, part)) << "'" << message << "' lacks '" << part << "'";
 }
 
 }  // namespace lockstep

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <thread>
 
@@ -25,6 +24,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/temp_folder.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/spawn.h"
@@ -39,17 +39,6 @@ Deadline In(double seconds) { return Deadline::After(absl::Seconds(seconds)); }
 
 void Require(bool condition, absl::string_view text) {
   if (!condition) throw lockstep::InternalError(text);
-}
-
-std::string ErrorOf(absl::StatusCode code, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.message();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 void ExpectSays(const std::string& text, const std::string& part) {
@@ -151,11 +140,12 @@ TEST(FileStoreMeeting, NamesTheRanksThatDoNotCome) {
         {.folder = folder, .rank = rank, .world_size = 4, .timeout = absl::Milliseconds(200)});
   };
   std::thread other([&] {
-    ExpectSays(ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(2); }), "1, 3 did not come");
+    ExpectSays(MessageOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(2); }),
+               "1, 3 did not come");
   });
   const Deadline patience = In(60);
   while (!fs::exists(folder + "/rank.2") && !patience.Expired()) std::this_thread::yield();
-  const std::string text = ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(0); });
+  const std::string text = MessageOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(0); });
   ExpectSays(text, "of 4 ranks, rank 1, 3 did not come to the folder " + folder + " within ");
   other.join();
 }
@@ -166,10 +156,10 @@ TEST(FileStoreMeeting, RefusesTheFolderOfAnEarlierStart) {
     FileStore store({.folder = folder});
     store.Set("k", "old", In(5));
   }
-  ExpectSays(
-      ErrorOf(absl::StatusCode::kFailedPrecondition, [&] { FileStore store({.folder = folder}); }),
-      "rank 0 has been here already");
-  const std::string text = ErrorOf(absl::StatusCode::kFailedPrecondition, [&] {
+  ExpectSays(MessageOf(absl::StatusCode::kFailedPrecondition,
+                       [&] { FileStore store({.folder = folder}); }),
+             "rank 0 has been here already");
+  const std::string text = MessageOf(absl::StatusCode::kFailedPrecondition, [&] {
     FileStore store({.folder = folder, .rank = 1, .world_size = 2});
   });
   ExpectSays(text, "it is for 1 ranks, and this job has 2");
@@ -183,11 +173,12 @@ TEST(FileStoreMeeting, NobodyMeetsLeftovers) {
     FileStore store(
         {.folder = folder, .rank = rank, .world_size = 2, .timeout = absl::Milliseconds(300)});
   };
-  ExpectSays(ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(1); }), "rank 0 did not");
+  ExpectSays(MessageOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(1); }), "rank 0 did not");
   std::thread second([&] {
-    ExpectSays(ErrorOf(absl::StatusCode::kFailedPrecondition, [&] { meet(1); }), "rank 1 has been");
+    ExpectSays(MessageOf(absl::StatusCode::kFailedPrecondition, [&] { meet(1); }),
+               "rank 1 has been");
   });
-  const std::string text = ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(0); });
+  const std::string text = MessageOf(absl::StatusCode::kDeadlineExceeded, [&] { meet(0); });
   ExpectSays(text, "rank 1 did not come");
   ExpectSays(text, "an earlier start's?");
   second.join();
@@ -195,19 +186,21 @@ TEST(FileStoreMeeting, NobodyMeetsLeftovers) {
 
 TEST(FileStoreMeeting, RefusesBadArguments) {
   const auto open = [](const std::string& folder) { FileStore store({.folder = folder}); };
-  ExpectSays(ErrorOf(absl::StatusCode::kInvalidArgument,
-                     [] { FileStore store({.folder = NewFolder(), .rank = 2, .world_size = 2}); }),
-             "rank 2 is not in [0, 2)");
-  ExpectSays(ErrorOf(absl::StatusCode::kInvalidArgument, [&] { open(""); }), "no folder");
+  ExpectSays(
+      MessageOf(absl::StatusCode::kInvalidArgument,
+                [] { FileStore store({.folder = NewFolder(), .rank = 2, .world_size = 2}); }),
+      "rank 2 is not in [0, 2)");
+  ExpectSays(MessageOf(absl::StatusCode::kInvalidArgument, [&] { open(""); }), "no folder");
   const std::string folder = NewFolder();
-  ExpectSays(ErrorOf(absl::StatusCode::kNotFound, [&] { open(folder + "/a/b"); }), folder + "/a/b");
+  ExpectSays(MessageOf(absl::StatusCode::kNotFound, [&] { open(folder + "/a/b"); }),
+             folder + "/a/b");
   std::ofstream(folder + "/notes.txt") << "mine";
-  ExpectSays(ErrorOf(absl::StatusCode::kInvalidArgument, [&] { open(folder); }), "notes.txt");
-  ExpectSays(ErrorOf(absl::StatusCode::kUnavailable, [&] { open(folder + "/notes.txt"); }),
+  ExpectSays(MessageOf(absl::StatusCode::kInvalidArgument, [&] { open(folder); }), "notes.txt");
+  ExpectSays(MessageOf(absl::StatusCode::kUnavailable, [&] { open(folder + "/notes.txt"); }),
              "Not a directory");
   fs::remove(folder + "/notes.txt");
   chmod(folder.c_str(), 0770);
-  ExpectSays(ErrorOf(absl::StatusCode::kInvalidArgument, [&] { open(folder); }), "chmod 700");
+  ExpectSays(MessageOf(absl::StatusCode::kInvalidArgument, [&] { open(folder); }), "chmod 700");
   chmod(folder.c_str(), 0755);
   open(folder);  // that others can see it does no harm: its files are private
 }
@@ -216,7 +209,7 @@ TEST(FileStoreMeeting, RefusesAnotherUsersFolder) {
   const std::string folder = NewFolder();
   if (chown(folder.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root can make one";
   ExpectSays(
-      ErrorOf(absl::StatusCode::kInvalidArgument, [&] { FileStore store({.folder = folder}); }),
+      MessageOf(absl::StatusCode::kInvalidArgument, [&] { FileStore store({.folder = folder}); }),
       "belongs to user 12345");
 }
 
@@ -224,7 +217,7 @@ TEST(FileStoreMeeting, Urls) {
   EXPECT_EQ(FolderOfFileUrl("file:///shared/job 1%20"), "/shared/job 1%20");
   for (const char* url :
        {"", "file://", "file:///", "file://host/folder", "/shared", "tcp://h:1"}) {
-    ExpectSays(ErrorOf(absl::StatusCode::kInvalidArgument, [&] { FolderOfFileUrl(url); }),
+    ExpectSays(MessageOf(absl::StatusCode::kInvalidArgument, [&] { FolderOfFileUrl(url); }),
                "file:///absolute/folder");
   }
 }
@@ -236,13 +229,13 @@ TEST(FileStoreFaults, AFolderThatGoesIsAnErrorAtOnce) {
   FileStore store({.folder = folder});
   std::string text;
   std::thread waiter([&] {
-    text = ErrorOf(absl::StatusCode::kUnavailable, [&] { store.Get("never", Deadline()); });
+    text = MessageOf(absl::StatusCode::kUnavailable, [&] { store.Get("never", Deadline()); });
   });
   fs::remove_all(folder);
   waiter.join();
   ExpectSays(text, folder);
   fs::create_directory(folder);
-  ExpectSays(ErrorOf(absl::StatusCode::kUnavailable, [&] { store.Set("k", "v", Deadline()); }),
+  ExpectSays(MessageOf(absl::StatusCode::kUnavailable, [&] { store.Set("k", "v", Deadline()); }),
              "replaced by another one");
 }
 
@@ -261,7 +254,7 @@ TEST(FileStoreFaults, UnfinishedAndDamagedFiles) {
       fs::resize_file(entry.path(), entry.file_size() - 1);
     }
   }
-  ExpectSays(ErrorOf(absl::StatusCode::kDataLoss, [&] { store.Get("k", In(5)); }), "key k in ");
+  ExpectSays(MessageOf(absl::StatusCode::kDataLoss, [&] { store.Get("k", In(5)); }), "key k in ");
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <new>
 #include <string>
 #include <thread>
@@ -21,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/flight_record.h"
 #include "lockstep/comm/flight_record_file.h"
 #include "lockstep/comm/signature.h"
@@ -64,17 +64,6 @@ Signature Transfer(CollectiveId op, int peer) {
 
 std::string TestFolder(const std::string& name) {
   return absl::StrCat(testing::TempDir(), "/", name);
-}
-
-void ExpectError(absl::StatusCode code, const std::string& part,
-                 const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was thrown; expected " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_TRUE(absl::StrContains(error.message(), part)) << error.what();
-  }
 }
 
 TEST(FlightRecorderTest, FollowsACall) {

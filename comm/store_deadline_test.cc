@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/socket.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/store.h"
@@ -47,19 +48,14 @@ std::vector<NamedCall> Calls() {
           {"Delete", "key f", [](Store& store, Deadline by) { store.Delete("f", by); }}};
 }
 
-// The error of `call`; it names the call and the key.
-std::string ErrorOf(absl::StatusCode code, const NamedCall& call, Store& store, Deadline deadline) {
-  try {
-    call.call(store, deadline);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_TRUE(absl::StrContains(error.message(), call.name)) << error.what();
-    EXPECT_TRUE(absl::StrContains(error.message(), call.key)) << error.what();
-    EXPECT_TRUE(absl::StrContains(error.message(), store.Describe())) << error.what();
-    return error.message();
+// The message of `call`'s error; it names the call and the key.
+std::string MessageOf(absl::StatusCode code, const NamedCall& call, Store& store,
+                      Deadline deadline) {
+  const std::string message = lockstep::MessageOf(code, [&] { call.call(store, deadline); });
+  for (const std::string& part : {call.name, call.key, store.Describe()}) {
+    EXPECT_TRUE(absl::StrContains(message, part)) << message << " lacks " << part;
   }
-  ADD_FAILURE() << call.name << " did not throw";
-  return "";
+  return message;
 }
 
 TEST(StoreDeadline, AMuteServer) {
@@ -67,7 +63,7 @@ TEST(StoreDeadline, AMuteServer) {
     auto [ours, theirs] = MakeSocketPair();  // nobody reads the other end
     StoreClient client(ours.release(), "mute store");
     const Stopwatch watch;
-    const std::string text = ErrorOf(absl::StatusCode::kDeadlineExceeded, call, client, In(0.1));
+    const std::string text = MessageOf(absl::StatusCode::kDeadlineExceeded, call, client, In(0.1));
     EXPECT_TRUE(absl::StrContains(text, "did not answer within ")) << text;
     EXPECT_GE(watch.ElapsedSeconds(), 0.1);
     EXPECT_LT(watch.ElapsedSeconds(), 5);
@@ -80,10 +76,10 @@ TEST(StoreDeadline, AServerThatTakesNothing) {
   const std::string large(kMaxStoreValueBytes, 'v');  // more than the socket's buffer holds
   const NamedCall set = {"Set", "key big",
                          [&](Store& store, Deadline by) { store.Set("big", large, by); }};
-  const std::string text = ErrorOf(absl::StatusCode::kDeadlineExceeded, set, client, In(0.1));
+  const std::string text = MessageOf(absl::StatusCode::kDeadlineExceeded, set, client, In(0.1));
   EXPECT_TRUE(absl::StrContains(text, "took no request within ")) << text;
   // The request was cut in the middle: nothing more can be said on this connection.
-  ErrorOf(absl::StatusCode::kUnavailable, Calls()[1], client, In(5));
+  MessageOf(absl::StatusCode::kUnavailable, Calls()[1], client, In(5));
 }
 
 TEST(StoreDeadline, KeysThatDoNotCome) {
@@ -96,7 +92,7 @@ TEST(StoreDeadline, KeysThatDoNotCome) {
       // other work it may miss it once, and the client then says so.
       std::string text;
       for (int attempt = 0; attempt < 10 && !absl::StrContains(text, "did not appear"); ++attempt) {
-        text = ErrorOf(absl::StatusCode::kDeadlineExceeded, Calls()[i], *store, In(0.1));
+        text = MessageOf(absl::StatusCode::kDeadlineExceeded, Calls()[i], *store, In(0.1));
       }
       EXPECT_TRUE(absl::StrContains(text, "did not appear")) << text;
       EXPECT_TRUE(absl::StrContains(text, " within ")) << text;
@@ -149,7 +145,7 @@ void KillTheServer(RankContext& context) {
     throw InternalError(absl::StrCat(seconds, " s: ", text));
   }
   for (const NamedCall& call : Calls()) {
-    ErrorOf(absl::StatusCode::kUnavailable, call, other, Deadline());
+    MessageOf(absl::StatusCode::kUnavailable, call, other, Deadline());
   }
   if (testing::Test::HasFailure()) throw InternalError("see above");
 }

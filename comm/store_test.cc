@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,8 +17,8 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/temp_folder.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/file_store.h"
 #include "lockstep/comm/socket.h"
 
@@ -27,17 +26,6 @@ namespace lockstep::comm {
 namespace {
 
 Deadline In(double seconds) { return Deadline::After(absl::Seconds(seconds)); }
-
-std::string ErrorOf(absl::StatusCode code, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.message();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 enum class Kind { kLocal, kClient, kFile };
 
@@ -78,7 +66,7 @@ TEST_P(StoreTest, SetGetDelete) {
   EXPECT_EQ(b->Get("k2", In(5)), "");
   EXPECT_TRUE(b->Delete("k2", In(5)));
   EXPECT_FALSE(b->Delete("k2", In(5)));
-  ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] { a->Get("k2", In(0.01)); });
+  MessageOf(absl::StatusCode::kDeadlineExceeded, [&] { a->Get("k2", In(0.01)); });
 }
 
 TEST_P(StoreTest, GetWaitsForAnotherClient) {
@@ -99,7 +87,7 @@ TEST_P(StoreTest, ATimeoutLeavesTheClientUsable) {
   const auto b = NewClient();
   const Stopwatch watch;
   const std::string text =
-      ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] { a->Wait({"k"}, In(1)); });
+      MessageOf(absl::StatusCode::kDeadlineExceeded, [&] { a->Wait({"k"}, In(1)); });
   EXPECT_GE(watch.ElapsedSeconds(), 0.99);
   EXPECT_LE(watch.ElapsedSeconds(), 3);  // 1.5 on an idle machine
   EXPECT_TRUE(absl::StrContains(text, "key k ")) << text;
@@ -115,7 +103,7 @@ TEST_P(StoreTest, ATimeoutLeavesTheClientUsable) {
 TEST_P(StoreTest, WaitNamesWhatIsMissing) {
   const auto a = NewClient();
   a->Set("x", "", In(5));
-  const std::string text = ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] {
+  const std::string text = MessageOf(absl::StatusCode::kDeadlineExceeded, [&] {
     a->Wait({"x", "y", "z"}, In(0.05));
   });
   EXPECT_TRUE(absl::StrContains(text, "keys y, z ")) << text;
@@ -143,19 +131,19 @@ TEST_P(StoreTest, AddIsAtomic) {
 TEST_P(StoreTest, RefusesBadArguments) {
   const auto a = NewClient();
   a->Set("text", "abc", In(5));
-  ErrorOf(absl::StatusCode::kFailedPrecondition, [&] { a->Add("text", 1, In(5)); });
+  MessageOf(absl::StatusCode::kFailedPrecondition, [&] { a->Add("text", 1, In(5)); });
   // The message quotes the key, which may be any bytes.
   const std::string binary("\xff\xfe\0k", 4);
   a->Set(binary, "abc", In(5));
   EXPECT_TRUE(absl::StrContains(
-      ErrorOf(absl::StatusCode::kFailedPrecondition, [&] { a->Add(binary, 1, In(5)); }), binary));
+      MessageOf(absl::StatusCode::kFailedPrecondition, [&] { a->Add(binary, 1, In(5)); }), binary));
   a->Set("big", absl::StrCat(INT64_MAX), In(5));
-  ErrorOf(absl::StatusCode::kOutOfRange, [&] { a->Add("big", 1, In(5)); });
-  ErrorOf(absl::StatusCode::kInvalidArgument, [&] { a->Set("", "v", In(5)); });
-  ErrorOf(absl::StatusCode::kInvalidArgument,
-          [&] { a->Get(std::string(kMaxStoreKeyBytes + 1, 'k'), In(5)); });
-  ErrorOf(absl::StatusCode::kInvalidArgument,
-          [&] { a->Set("k", std::string(kMaxStoreValueBytes + 1, 'v'), In(5)); });
+  MessageOf(absl::StatusCode::kOutOfRange, [&] { a->Add("big", 1, In(5)); });
+  MessageOf(absl::StatusCode::kInvalidArgument, [&] { a->Set("", "v", In(5)); });
+  MessageOf(absl::StatusCode::kInvalidArgument,
+            [&] { a->Get(std::string(kMaxStoreKeyBytes + 1, 'k'), In(5)); });
+  MessageOf(absl::StatusCode::kInvalidArgument,
+            [&] { a->Set("k", std::string(kMaxStoreValueBytes + 1, 'v'), In(5)); });
   const std::string largest(kMaxStoreValueBytes, 'v');
   a->Set(std::string(kMaxStoreKeyBytes, 'k'), largest, In(5));
   EXPECT_EQ(a->Get(std::string(kMaxStoreKeyBytes, 'k'), In(5)), largest);
@@ -168,23 +156,24 @@ TEST(StoreServerTest, PortZeroGivesTheRealPort) {
   EXPECT_GT(server.port(), 0);
   StoreClient client({.port = server.port()});
   EXPECT_EQ(client.Describe(), absl::StrCat("store at 127.0.0.1:", server.port()));
-  EXPECT_TRUE(absl::StrContains(
-      ErrorOf(absl::StatusCode::kUnavailable, [&] { StoreServer again({.port = server.port()}); }),
-      absl::StrCat("127.0.0.1:", server.port())));
+  EXPECT_TRUE(absl::StrContains(MessageOf(absl::StatusCode::kUnavailable,
+                                          [&] { StoreServer again({.port = server.port()}); }),
+                                absl::StrCat("127.0.0.1:", server.port())));
   server.local()->Set("k", "v", In(5));
   EXPECT_EQ(client.Get("k", In(5)), "v");
 }
 
 TEST(StoreServerTest, RefusesAForeignAddress) {
-  ErrorOf(absl::StatusCode::kInvalidArgument, [] { StoreServer server({.address = "192.0.2.1"}); });
-  ErrorOf(absl::StatusCode::kInvalidArgument, [] { StoreServer server({.address = "no such"}); });
+  MessageOf(absl::StatusCode::kInvalidArgument,
+            [] { StoreServer server({.address = "192.0.2.1"}); });
+  MessageOf(absl::StatusCode::kInvalidArgument, [] { StoreServer server({.address = "no such"}); });
 }
 
 TEST(StoreServerTest, TokenIsRequired) {
   StoreServer server({.token = "secret"});
   for (const char* token : {"", "secre", "secretsecret", "Secret"}) {
     const Stopwatch watch;
-    const std::string text = ErrorOf(absl::StatusCode::kInvalidArgument, [&] {
+    const std::string text = MessageOf(absl::StatusCode::kInvalidArgument, [&] {
       StoreClient client({.port = server.port(), .token = token});
     });
     EXPECT_TRUE(absl::StrContains(text, absl::StrCat("127.0.0.1:", server.port()))) << text;
@@ -195,15 +184,15 @@ TEST(StoreServerTest, TokenIsRequired) {
   // A request before the token is not served.
   UniqueFd socket = ConnectTcp("127.0.0.1", server.port(), In(5));
   StoreClient client(socket.release(), "raw");
-  ErrorOf(absl::StatusCode::kUnavailable, [&] { client.Set("k", "v", In(5)); });
+  MessageOf(absl::StatusCode::kUnavailable, [&] { client.Set("k", "v", In(5)); });
   StoreClient good({.port = server.port(), .token = "secret"});
   good.Set("k", "v", In(5));
 }
 
 TEST(StoreServerTest, RefusesBadOptions) {
   EXPECT_TRUE(absl::StrContains(
-      ErrorOf(absl::StatusCode::kInvalidArgument,
-              [] { StoreServer server({.handshake_timeout = absl::ZeroDuration()}); }),
+      MessageOf(absl::StatusCode::kInvalidArgument,
+                [] { StoreServer server({.handshake_timeout = absl::ZeroDuration()}); }),
       "handshake_timeout is 0"));
 }
 
@@ -236,13 +225,13 @@ TEST(StoreClientTest, GivesUpOnAServerThatIsNotThere) {
   UniqueFd reserved = ListenTcp("127.0.0.1", 0);
   const int port = PortOf(reserved.get());
   reserved.reset();
-  const std::string text = ErrorOf(absl::StatusCode::kDeadlineExceeded, [port] {
+  const std::string text = MessageOf(absl::StatusCode::kDeadlineExceeded, [port] {
     StoreClient client({.port = port, .connect_timeout = absl::Milliseconds(300)});
   });
   EXPECT_TRUE(absl::StrContains(text, absl::StrCat("127.0.0.1:", port))) << text;
   // One that accepts and says nothing.
   const UniqueFd mute = ListenTcp("127.0.0.1", 0);
-  ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] {
+  MessageOf(absl::StatusCode::kDeadlineExceeded, [&] {
     StoreClient client({.port = PortOf(mute.get()), .connect_timeout = absl::Milliseconds(300)});
   });
 }
@@ -252,8 +241,8 @@ TEST(StoreClientTest, NoticesTheEndOfTheServer) {
   StoreClient client({.port = server->port()});
   client.Set("k", "v", In(5));
   server.reset();
-  ErrorOf(absl::StatusCode::kUnavailable, [&] { client.Get("k", In(5)); });
-  ErrorOf(absl::StatusCode::kUnavailable, [&] { client.Get("k", In(5)); });
+  MessageOf(absl::StatusCode::kUnavailable, [&] { client.Get("k", In(5)); });
+  MessageOf(absl::StatusCode::kUnavailable, [&] { client.Get("k", In(5)); });
 }
 
 }  // namespace

@@ -16,23 +16,13 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/store.h"
 
 namespace lockstep::comm {
 namespace {
 
 Deadline In(double seconds) { return Deadline::After(absl::Seconds(seconds)); }
-
-std::string ErrorOf(absl::StatusCode code, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.message();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 // Threads that each run one call, joined at the end.
 class Threads {
@@ -78,7 +68,7 @@ TEST(StoreThreads, AReaderThatGivesUpLeavesTheReadingToAnother) {
       Threads impatient;
       for (int i = 0; i < 3; ++i) {
         impatient.Add([&] {
-          ErrorOf(absl::StatusCode::kDeadlineExceeded, [&] { client.Get("never", In(0.01)); });
+          MessageOf(absl::StatusCode::kDeadlineExceeded, [&] { client.Get("never", In(0.01)); });
           late.fetch_add(1);
         });
         patient.Add([&] { EXPECT_EQ(client.Get(key, In(30)), key); });
@@ -137,7 +127,7 @@ TEST(StoreThreads, TheEndOfTheServerEndsEveryCall) {
   std::atomic<int> ended{0};
   for (int i = 0; i < 8; ++i) {
     threads.Add([&, i] {
-      const std::string text = ErrorOf(absl::StatusCode::kUnavailable, [&] {
+      const std::string text = MessageOf(absl::StatusCode::kUnavailable, [&] {
         client.Get(absl::StrCat("key", i), Deadline::Infinite());
       });
       EXPECT_TRUE(absl::StrContains(text, absl::StrCat("key", i))) << text;
@@ -148,7 +138,7 @@ TEST(StoreThreads, TheEndOfTheServerEndsEveryCall) {
   server.reset();
   threads.Join();
   EXPECT_EQ(ended.load(), 8);
-  ErrorOf(absl::StatusCode::kUnavailable, [&] { client.Set("k", "v", In(20)); });
+  MessageOf(absl::StatusCode::kUnavailable, [&] { client.Set("k", "v", In(20)); });
 }
 
 }  // namespace

@@ -3,31 +3,16 @@
 
 #include "lockstep/tensor/shape.h"
 
-#include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 
 namespace lockstep {
 namespace {
-
-using testing::HasSubstr;
-
-void ExpectError(absl::StatusCode code, const std::string& part,
-                 const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "no error; expected one with: " << part;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.message();
-    EXPECT_THAT(e.message(), HasSubstr(part));
-  }
-}
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 

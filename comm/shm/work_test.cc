@@ -6,7 +6,6 @@
 #include "lockstep/comm/work.h"
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/rank_checks.h"
 #include "lockstep/comm/signature.h"
@@ -32,15 +32,6 @@ namespace {
 std::shared_ptr<PendingWork> NewPending() {
   return std::make_shared<PendingWork>(std::vector<Tensor>(),
                                        Signature{.count = 5, .op = CollectiveId::kAllGather});
-}
-
-std::string MessageOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return std::string(error.message());
-  }
-  return "";
 }
 
 TEST(WorkTest, ADefaultWorkIsComplete) {
