@@ -410,78 +410,95 @@ void Hierarchy::ReduceScatter(const Collective& c) {
   Await([&] { return local_->Scatter(mine, c.output, {0, parts.mine, Left()}); });
 }
 
+// Element counts by place in the host and, for each, by the rank on the other side: the order of
+// the places' tensors, one after the other.
+class Hierarchy::HostCounts {
+ public:
+  // `counts`: a row for each place, of which `ranks` numbers from column `first` on count.
+  HostCounts(const Tensor& counts, int places, int ranks, int first) : ranks_(ranks) {
+    const int64_t* const numbers = static_cast<const int64_t*>(KernelRawData(counts));
+    const int64_t columns = counts.numel() / places;
+    for (int place = 0; place < places; ++place) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        begins_.push_back(begins_.back() + numbers[place * columns + first + rank]);
+      }
+    }
+  }
+
+  // Where the elements of `place` to or from `rank` begin, and how many they are.
+  int64_t begin(int place, int rank) const { return begins_[At(place * ranks_ + rank)]; }
+  int64_t count(int place, int rank) const {
+    return begins_[At(place * ranks_ + rank + 1)] - begin(place, rank);
+  }
+  int64_t total() const { return begins_.back(); }
+  std::vector<int64_t> OfPlaces() const {
+    std::vector<int64_t> counts;
+    for (size_t i = 0; i + 1 < begins_.size(); i += At(ranks_)) {
+      counts.push_back(begins_[i + At(ranks_)] - begins_[i]);
+    }
+    return counts;
+  }
+
+ private:
+  int ranks_;
+  std::vector<int64_t> begins_ = {0};  // and the total at the end
+};
+
 void Hierarchy::AllToAll(const Collective& c) {
   const DType dtype = c.signature.dtype;
-  const bool leads = placement_.is_leader();
   const int locals = static_cast<int>(placement_.mine().size());
-  // What each rank of this host sends to and receives from every rank: [place][2 * size].
-  const std::vector<int64_t> sent = PartEnds(c, size_);
-  const std::vector<int64_t> received = PartEnds(c, size_, /*received=*/true);
+  const std::vector<int64_t> sent_ends = PartEnds(c, size_);
+  const std::vector<int64_t> taken_ends = PartEnds(c, size_, /*received=*/true);
   const Tensor my_counts = Empty({2 * size_}, {DType::kInt64, {}});
   int64_t* const written = static_cast<int64_t*>(KernelRawData(my_counts));
   for (int r = 0; r < size_; ++r) {
-    written[r] = sent[At(r) + 1] - sent[At(r)];
-    written[size_ + r] = received[At(r) + 1] - received[At(r)];
+    written[r] = sent_ends[At(r) + 1] - sent_ends[At(r)];
+    written[size_ + r] = taken_ends[At(r) + 1] - taken_ends[At(r)];
   }
-  const Tensor all_counts = Empty({locals * 2 * size_}, {DType::kInt64, {}});
-  Await([&] { return local_->AllGather(my_counts, all_counts, {.timeout = Left()}); });
-  const int64_t* const counts = static_cast<const int64_t*>(KernelRawData(all_counts));
-  const auto sends = [&](int place, int rank) { return counts[place * 2 * size_ + rank]; };
-  const auto takes = [&](int place, int rank) { return counts[place * 2 * size_ + size_ + rank]; };
-  std::vector<int64_t> input_counts(At(locals)), output_counts(At(locals));
-  for (int place = 0; place < locals; ++place) {
-    for (int rank = 0; rank < size_; ++rank) {
-      input_counts[At(place)] += sends(place, rank);
-      output_counts[At(place)] += takes(place, rank);
-    }
+  const Tensor counts = Empty({locals * 2 * size_}, {DType::kInt64, {}});
+  Await([&] { return local_->AllGather(my_counts, counts, {.timeout = Left()}); });
+  const HostCounts sent(counts, locals, size_, 0);
+  const HostCounts taken(counts, locals, size_, size_);
+  Tensor inputs, outputs;
+  if (placement_.is_leader()) inputs = New(sent.total(), dtype);
+  Await([&] { return local_->Gather(c.input, inputs, {0, sent.OfPlaces(), Left()}); });
+  if (placement_.is_leader()) {
+    outputs = New(taken.total(), dtype);
+    TradeWithHosts(sent, inputs, taken, outputs);
   }
-  const auto total = [](const std::vector<int64_t>& of) {
-    int64_t sum = 0;
-    for (const int64_t count : of) sum += count;
-    return sum;
-  };
-  const Tensor inputs = leads ? New(total(input_counts), dtype) : Tensor();
-  Await([&] { return local_->Gather(c.input, inputs, {0, input_counts, Left()}); });
-  Tensor outputs;
-  if (leads) {
-    // Between two hosts: by sending rank, and then by receiving rank.
-    const Tensor out = New(inputs.numel(), dtype);
-    const Tensor in = New(total(output_counts), dtype);
-    outputs = New(in.numel(), dtype);
-    std::vector<int64_t> out_ends = {0}, in_ends = {0};
-    for (const std::vector<int>& ranks : placement_.hosts) {
-      int64_t out_at = out_ends.back(), in_at = in_ends.back();
-      int64_t input_begin = 0;
-      for (int place = 0; place < locals; ++place) {
-        for (const int rank : ranks) {
-          int64_t from = input_begin;
-          for (int before = 0; before < rank; ++before) from += sends(place, before);
-          Copy(inputs, from, out, out_at, sends(place, rank));
-          out_at += sends(place, rank);
-          in_at += takes(place, rank);
-        }
-        input_begin += input_counts[At(place)];
-      }
-      out_ends.push_back(out_at);
-      in_ends.push_back(in_at);
-    }
-    const int64_t item = ItemSize(dtype);
-    leaders_.AllToAll(BytesOf(out), Scaled(out_ends, item), BytesOf(in), Scaled(in_ends, item));
-    int64_t from = 0;
-    for (const std::vector<int>& ranks : placement_.hosts) {
+  Await([&] { return local_->Scatter(outputs, c.output, {0, taken.OfPlaces(), Left()}); });
+}
+
+void Hierarchy::TradeWithHosts(const HostCounts& sent, const Tensor& inputs,
+                               const HostCounts& taken, const Tensor& outputs) {
+  const int locals = static_cast<int>(placement_.mine().size());
+  // Between two hosts: by sending rank, and then by receiving rank.
+  const Tensor out = New(inputs.numel(), inputs.dtype());
+  const Tensor in = New(outputs.numel(), outputs.dtype());
+  std::vector<int64_t> out_ends = {0}, in_ends = {0};
+  for (const std::vector<int>& ranks : placement_.hosts) {
+    int64_t out_at = out_ends.back(), in_at = in_ends.back();
+    for (int place = 0; place < locals; ++place) {
       for (const int rank : ranks) {
-        int64_t output_begin = 0;
-        for (int place = 0; place < locals; ++place) {
-          int64_t to = output_begin;
-          for (int before = 0; before < rank; ++before) to += takes(place, before);
-          Copy(in, from, outputs, to, takes(place, rank));
-          from += takes(place, rank);
-          output_begin += output_counts[At(place)];
-        }
+        Copy(inputs, sent.begin(place, rank), out, out_at, sent.count(place, rank));
+        out_at += sent.count(place, rank);
+        in_at += taken.count(place, rank);
+      }
+    }
+    out_ends.push_back(out_at);
+    in_ends.push_back(in_at);
+  }
+  const int64_t item = ItemSize(inputs.dtype());
+  leaders_.AllToAll(BytesOf(out), Scaled(out_ends, item), BytesOf(in), Scaled(in_ends, item));
+  int64_t from = 0;
+  for (const std::vector<int>& ranks : placement_.hosts) {
+    for (const int rank : ranks) {
+      for (int place = 0; place < locals; ++place) {
+        Copy(in, from, outputs, taken.begin(place, rank), taken.count(place, rank));
+        from += taken.count(place, rank);
       }
     }
   }
-  Await([&] { return local_->Scatter(outputs, c.output, {0, output_counts, Left()}); });
 }
 
 }  // namespace lockstep::comm::gloo

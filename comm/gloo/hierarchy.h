@@ -121,6 +121,12 @@ class Hierarchy {
   // Copies between the two orders.
   void ToHostOrder(const Parts& parts, const Tensor& by_rank, const Tensor& by_host) const;
   void ToRankOrder(const Parts& parts, const Tensor& by_host, const Tensor& by_rank) const;
+  // What the ranks of this host send or take in an AllToAll.
+  class HostCounts;
+  // Of the leaders: trades the elements that this host's ranks send for those that they take, both
+  // in the order of the ranks' tensors.
+  void TradeWithHosts(const HostCounts& sent, const Tensor& inputs, const HostCounts& taken,
+                      const Tensor& outputs);
   // Hands a tensor from this host's leader to another of its ranks, or the reverse.
   void MoveFromLeader(int place, const Tensor& from, const Tensor& to);
   void MoveToLeader(int place, const Tensor& from, const Tensor& to);
