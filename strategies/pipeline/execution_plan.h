@@ -18,7 +18,8 @@
 
 namespace lockstep::pipeline {
 
-// The loss of one micro-batch: a mean over what it counts, one floating-point element.
+// The loss of one micro-batch: a mean over what it counts, one floating-point element. Of a batch
+// without targets it gets one that is undefined, which the first op that takes it refuses by name.
 using LossFunction = std::function<Tensor(TensorSpan outputs, TensorSpan targets)>;
 
 // Channels: 2 e carries the outputs on edge e and 2 e + 1 their gradients.

@@ -53,6 +53,9 @@ using testing_util::StagesOf;
 using testing_util::Targets;
 
 constexpr int kStages = 3;
+// The timeout where a stage stalls: the others have to begin their actions within it, on any
+// machine.
+constexpr absl::Duration kStall = absl::Seconds(1);
 
 // Opens once.
 class Gate {
@@ -173,6 +176,37 @@ TEST(PipelineFailure, OtherExceptionsAreInternalErrors) {
   ExpectUsable(pipeline);
 }
 
+TEST(PipelineFailure, MissingTargetsAndOutputsAreNamed) {
+  {
+    Pipeline pipeline(Stages(), Options());
+    const Error error = ErrorOf([&] { pipeline.Step({Inputs(0, 9)}, {}); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    ExpectParts(error.message(), {"action 2F0", "undefined"});
+    ExpectUsable(pipeline);
+  }
+  for (const int stage : {1, 2}) {
+    std::vector<Stage> stages = Stages();
+    stages[static_cast<size_t>(stage)].forward = [](TensorSpan) { return TensorList(); };
+    Pipeline pipeline(std::move(stages), Options());
+    const Error error = StepError(pipeline);
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    ExpectParts(error.message(),
+                {"action " + std::to_string(stage) + "F0", "the stage returned no tensors"});
+  }
+}
+
+TEST(PipelineFailure, OutputsThatDoNotJoinAreNamed) {
+  std::vector<Stage> stages = Stages();
+  stages[2].forward = [inner = stages[2].forward, count = 0](TensorSpan in) mutable -> TensorList {
+    const Tensor all = inner(in)[0];
+    return {count++ == 1 ? Slice(all, 1, 0, 2) : all};
+  };
+  Pipeline pipeline(std::move(stages), Options());
+  const Error error = ErrorOf([&] { pipeline.Evaluate({Inputs(0, 9)}); });
+  EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+  ExpectParts(error.message(), {"outputs of the last stage, joined", "[2, 2]", "[3, 3]"});
+}
+
 TEST(PipelineFailure, TheFirstErrorCounts) {
   std::vector<Stage> stages = Stages();
   Precede(stages[0], [](int n) {
@@ -241,13 +275,13 @@ TEST(PipelineFailure, AStallEndsAtTheDeadline) {
   Precede(stages[1], [&](int n) {
     if (n == 1) gate.Pass();
   });
-  Pipeline pipeline(std::move(stages), Options(absl::Milliseconds(300)));
+  Pipeline pipeline(std::move(stages), Options(kStall));
   const Stopwatch watch;
   const Error error = StepError(pipeline);
   EXPECT_LT(watch.ElapsedSeconds(), 10);
   EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
   ExpectParts(error.message(),
-              {"rank 1, stage 1, micro-batch 1, action 1F1: did not come back", "within 300ms",
+              {"rank 1, stage 1, micro-batch 1, action 1F1: did not come back", "within 1s",
                "rank 0 waits at 0B0", "rank 1 is at 1F1", "rank 2 waits at 2F1"});
   // The stage is still running: nothing else may use it.
   const Error again = StepError(pipeline);
@@ -263,11 +297,10 @@ TEST(PipelineFailure, AStallForWhichNobodyWaitsEndsAtTheDeadline) {
   const auto expect = [](std::vector<Stage> stages, const Schedule& schedule, Gate& gate,
                          const std::string& place) {
     SCOPED_TRACE(place);
-    Pipeline pipeline(std::move(stages),
-                      {.schedule = schedule, .loss = MseOf, .timeout = absl::Milliseconds(300)});
+    Pipeline pipeline(std::move(stages), {.schedule = schedule, .loss = MseOf, .timeout = kStall});
     const Error error = StepError(pipeline);
     EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
-    ExpectParts(error.message(), {place + ": did not come back within 300ms"});
+    ExpectParts(error.message(), {place + ": did not come back within 1s"});
     EXPECT_EQ(StepError(pipeline).code(), absl::StatusCode::kFailedPrecondition);
     gate.Open();
     AwaitReturn(pipeline);
@@ -316,7 +349,7 @@ TEST(PipelineFailure, AStallOutlivesThePipeline) {
       }
       return inner(in);
     };
-    Pipeline pipeline(std::move(stages), Options(absl::Milliseconds(300)));
+    Pipeline pipeline(std::move(stages), Options(kStall));
     EXPECT_EQ(StepError(pipeline).code(), absl::StatusCode::kDeadlineExceeded);
   }
   gate.Open();
@@ -405,6 +438,49 @@ TEST(PipelineFailure, EveryRankKnowsOfABatchThatIsRefused) {
   for (const RankOutcome& outcome : outcomes) {
     ExpectParts(outcome.message, {"3 rows", "4 micro-batches"});
   }
+}
+
+// Also where it is no Error, and is thrown beside the actions.
+TEST(PipelineFailure, EveryRankKnowsOfWhatAFunctionOfTheUsersThrows) {
+  const auto outcomes_of = [](const std::function<void(int, PipelineOptions&)>& spoil) {
+    return RunRanks(
+        kStages,
+        [&](int rank, auto world) {
+          PipelineOptions options = Options();
+          options.tied = {{{0, "0.bias"}, {1, "2.bias"}}};
+          spoil(rank, options);
+          ManualSeed(1);
+          std::vector<Stage> stages;
+          for (int s = 0; s < kStages; ++s) {
+            stages.push_back(MakeStage(std::to_string(2 * s), std::make_shared<nn::Linear>(5, 5)));
+          }
+          options.loss = [](TensorSpan outputs, TensorSpan) { return Mean(outputs[0]); };
+          Pipeline pipeline(StagesOf(options.schedule, rank, std::move(stages)), world, options);
+          // Ranks that had all they need of the first step learn of it in the second.
+          for (int step = 0; step < 2; ++step) pipeline.Step({Inputs(0, 9)}, {Targets(0, 9)});
+        },
+        "shm", absl::Minutes(5));
+  };
+  const Stopwatch watch;
+  const auto expect = [](const std::vector<RankOutcome>& outcomes, const std::string& place) {
+    for (const RankOutcome& outcome : outcomes) {
+      ExpectParts(outcome.message, {place, "not an Error of ours"});
+    }
+  };
+  expect(outcomes_of([](int rank, PipelineOptions& options) {
+           options.weight = [rank](TensorSpan) -> double {
+             if (rank == 2) throw std::runtime_error("not an Error of ours");
+             return 1;
+           };
+         }),
+         "rank 2, PipelineOptions::weight of micro-batch 0");
+  expect(outcomes_of([](int rank, PipelineOptions& options) {
+           options.after_last_backward = [rank](int stage) {
+             if (rank == 1 && stage == 1) throw std::runtime_error("not an Error of ours");
+           };
+         }),
+         "stage 1, after_last_backward");
+  EXPECT_LT(watch.ElapsedSeconds(), 60) << "no deadline was waited for";
 }
 
 TEST(PipelineFailure, ARankThatLeavesIsNoticed) {

@@ -19,6 +19,7 @@
 #include "lockstep/strategies/distributed_data_parallel/loss_factors.h"
 #include "lockstep/strategies/pipeline/communicator_transport.h"
 #include "lockstep/strategies/pipeline/micro_batches.h"
+#include "lockstep/strategies/pipeline/named_errors.h"
 #include "lockstep/strategies/pipeline/pipeline_checks.h"
 #include "lockstep/strategies/pipeline/rank_run.h"
 #include "lockstep/strategies/pipeline/stage_streams.h"
@@ -66,6 +67,11 @@ std::vector<double> Shares(const std::vector<double>& weights) {
   return shares;
 }
 
+std::vector<Tensor> JoinOutputs(absl::Span<const std::vector<Tensor>> micro_batches) {
+  return CallNamed([] { return "pipeline: outputs of the last stage, joined to those of a batch"; },
+                   [&] { return MergeRows(micro_batches); });
+}
+
 // Of squares, or of largest values. A NaN stays one.
 double Combine(NormKind kind, absl::Span<const double> values) {
   double total = 0;
@@ -103,6 +109,7 @@ struct Pipeline::Impl {
   std::map<int, std::unique_ptr<StageTree>> trees;
   std::optional<TiedParameters> tied;
   std::vector<Span> spans;
+  int64_t began_ns = 0;
   // In one process:
   std::unique_ptr<ThreadedRanks> threads;
   std::vector<Device> devices;
@@ -124,6 +131,8 @@ struct Pipeline::Impl {
                                TensorSpan targets) const;
   std::vector<double> WeightsOf(const RunRequest& request, TensorSpan inputs,
                                 TensorSpan targets) const;
+  // Tells all who wait for this rank, in this pipeline and beside it.
+  void FailRun(Transport& transport, const Error& error) const;
   void CheckStep() const;
   void CheckBatch(TensorSpan inputs) const;
   StepResult RunThreads(RunRequest request);
@@ -189,7 +198,7 @@ Pipeline::Pipeline(std::map<int, Stage> stages, std::shared_ptr<comm::Communicat
     impl_->tied->MakeEqual(transport.get());
     transport->Finish();
   } catch (const Error& error) {
-    transport->Fail(error);
+    impl_->FailRun(*transport, error);
     throw;
   }
 }
@@ -202,6 +211,14 @@ std::unique_ptr<CommunicatorTransport> Pipeline::Impl::MakeTransport() const {
 }
 
 // ---- Runs ----
+
+void Pipeline::Impl::FailRun(Transport& transport, const Error& error) const {
+  for (const auto& group : {options.replica_group, options.shard_group}) {
+    if (group != nullptr) group->Abort(error.message());
+  }
+  for (const auto& group : options.abort_groups) group->Abort(error.message());
+  transport.Fail(error);
+}
 
 void Pipeline::Impl::CheckStep() const {
   if (schedule.forward_only) {
@@ -269,7 +286,11 @@ std::vector<double> Pipeline::Impl::WeightsOf(const RunRequest& request, TensorS
   std::vector<double> weights;
   if (options.weight != nullptr) {
     for (const std::vector<Tensor>& micro_batch : request.loss.targets) {
-      weights.push_back(options.weight(micro_batch));
+      const auto place = [&] {
+        return absl::StrCat("pipeline: rank ", rank, ", PipelineOptions::weight of micro-batch ",
+                            weights.size());
+      };
+      weights.push_back(CallNamed(place, [&] { return options.weight(micro_batch); }));
     }
     return weights;
   }
@@ -294,10 +315,11 @@ StepResult Pipeline::Impl::Run(TensorSpan inputs, TensorSpan targets, bool train
     request = MakeRequest(inputs, targets, trains);
   } catch (const Error& error) {
     // The other ranks may have nothing to refuse, and wait.
-    if (!one_process()) MakeTransport()->Fail(error);
+    if (!one_process()) FailRun(*MakeTransport(), error);
     throw;
   }
   spans.clear();
+  began_ns = request.origin_ns;
   if (trains) tied->PutAside();
   StepResult result;
   try {
@@ -323,7 +345,7 @@ StepResult Pipeline::Impl::RunThreads(RunRequest request) {
     if (loss.defined()) losses.push_back(loss.Item<double>());
   }
   SetLoss(result, std::move(losses), shares);
-  result.outputs = MergeRows(outcome.outputs);
+  result.outputs = JoinOutputs(outcome.outputs);
   return result;
 }
 
@@ -333,7 +355,7 @@ StepResult Pipeline::Impl::RunRank(const RunRequest& request) {
   try {
     RunRankWith(*transport, request, result);
   } catch (const Error& error) {
-    transport->Fail(error);
+    FailRun(*transport, error);
     throw;
   }
   return result;
@@ -364,7 +386,7 @@ void Pipeline::Impl::RunRankWith(Transport& transport, const RunRequest& request
       outputs.push_back(last->TakeOutputs(m));
     }
     SetLoss(result, std::move(values), request.loss.shares);
-    result.outputs = MergeRows(outputs);
+    result.outputs = JoinOutputs(outputs);
     for (int peer = 0; peer < groups.data->size(); ++peer) {
       if (peer == rank) continue;
       transport.Send({loss_channel(), 0, peer}, LossLetter(result, request.loss.shares));
@@ -375,20 +397,13 @@ void Pipeline::Impl::RunRankWith(Transport& transport, const RunRequest& request
 
 void Pipeline::Impl::EndBackward(Transport* transport) {
   if (tied->empty()) return;
-  try {
-    tied->SumGradients(transport);
-  } catch (const Error& error) {
-    throw error.WithContext(
-        absl::StrCat("pipeline: rank ", rank, ", gradients of tied parameters"));
-  }
+  CallNamed([&] { return absl::StrCat("pipeline: rank ", rank, ", gradients of tied parameters"); },
+            [&] { tied->SumGradients(transport); });
   if (options.after_last_backward == nullptr) return;
   for (int s = 0; s < plan->stage_count(); ++s) {
     if (!Has(s) || !tied->Contains(s)) continue;
-    try {
-      options.after_last_backward(s);
-    } catch (const Error& error) {
-      throw error.WithContext(absl::StrCat("pipeline: stage ", s, ", after_last_backward"));
-    }
+    CallNamed([&] { return absl::StrCat("pipeline: stage ", s, ", after_last_backward"); },
+              [&] { options.after_last_backward(s); });
   }
 }
 
@@ -474,6 +489,8 @@ Tensor Pipeline::ClipGradNorm(double max_norm, const optim::ClipGradNormOptions&
 }
 
 const std::vector<Span>& Pipeline::spans() const { return impl_->spans; }
+
+int64_t Pipeline::began_ns() const { return impl_->began_ns; }
 
 Timeline Pipeline::MeasuredTimeline() const {
   if (impl_->one_process()) return MakeTimeline(impl_->spans, impl_->schedule.rank_count());

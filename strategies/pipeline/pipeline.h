@@ -42,7 +42,8 @@
 // with "pipeline: rank 1, stage 1, micro-batch 2, action 1F2: " before its message. In one process
 // all ranks stop, and the next Step() is as any other. Over a communicator the rank that failed
 // aborts the group, and the others throw what that says, with the action that they were at; the
-// group is of no use then. Gradients may hold a part of the failed step: drop them.
+// group is of no use then. So are the groups in which pipelines of a mesh meet (abort_groups), and
+// with them all ranks of the mesh end. Gradients may hold a part of the failed step: drop them.
 //
 // A stage that does not come back is named at PipelineOptions::timeout, with its action. A thread
 // cannot be ended from outside: it keeps its stage and the run's tensors alive, also beyond the
@@ -51,6 +52,7 @@
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_PIPELINE_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -121,6 +123,11 @@ struct PipelineOptions {
   // sharded (sharded_stage.h): ClipGradNorm counts all parts.
   // Null: this rank has them whole. Over a communicator only.
   std::shared_ptr<comm::Communicator> shard_group = nullptr;
+  // Other groups in which ranks of a mesh wait for this one in a step: what after_last_backward
+  // averages over, what sharded stages are made of. A run that fails here aborts them, with
+  // replica_group and shard_group, so that the ranks of other pipelines learn of it, and of the
+  // reason, when they next meet this one there and not when it leaves. Over a communicator only.
+  std::vector<std::shared_ptr<comm::Communicator>> abort_groups = {};
   // Of each rank, all different. Empty: cpu:0, cpu:1, ... in one process; over a communicator, the
   // current device, which is the only choice there.
   std::vector<Device> devices = {};
@@ -198,7 +205,10 @@ class Pipeline {
 
   // When each action of the last run happened, on this process's ranks; seconds since it began.
   const std::vector<Span>& spans() const;
-  // The same with bubble and busy times; over a communicator, of this rank alone.
+  // When that was, on this process's MonotonicNanoseconds().
+  int64_t began_ns() const;
+  // The same with bubble and busy times; over a communicator, of this rank alone: gather_timeline.h
+  // has that of all ranks.
   Timeline MeasuredTimeline() const;
 
   // With its transfers.

@@ -21,6 +21,7 @@
 #include "lockstep/strategies/pipeline/simulate.h"
 #include "lockstep/tensor/capacity_limit.h"
 #include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/tensor/thread_state.h"
 
@@ -128,7 +129,12 @@ std::vector<std::vector<TiedCopy>> FindTied(
       TiedCopy copy = {
           stage, name, options.schedule.rank_of_stage[static_cast<size_t>(stage)], {}, 0};
       if (const auto tree = trees.find(stage); tree != trees.end()) {
-        copy.parameter = tree->second->NamedParameters().At(name);
+        const NamedTensors parameters = tree->second->NamedParameters();
+        if (!parameters.Contains(name)) {
+          Refuse("the tied \"", name, "\" is no parameter of stage ", stage, ", which has ",
+                 parameters.empty() ? "none" : absl::StrJoin(parameters.Names(), ", "));
+        }
+        copy.parameter = parameters.At(name);
         const Stage& own = stages.at(stage);
         if (own.first_element != nullptr) copy.first_element = own.first_element(name);
       }
@@ -163,6 +169,14 @@ void CheckOptions(const PipelineOptions& options, bool one_process) {
     Refuse(
         "a replica_group is given without a group; replicas are of ranks that each run a pipeline "
         "of their own");
+  }
+  if (one_process && !options.abort_groups.empty()) {
+    Refuse(options.abort_groups.size(),
+           " abort_groups are given without a group; they are of "
+           "ranks that each run a pipeline of their own");
+  }
+  for (size_t i = 0; i < options.abort_groups.size(); ++i) {
+    if (options.abort_groups[i] == nullptr) Refuse("abort_groups[", i, "] is null");
   }
   if (options.threads_per_rank < 0) {
     Refuse("threads_per_rank is ", options.threads_per_rank, "; give at least 1, or 0");

@@ -3,7 +3,6 @@
 #include "lockstep/strategies/pipeline/rank_run.h"
 
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -11,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
+#include "lockstep/strategies/pipeline/named_errors.h"
 #include "lockstep/strategies/pipeline/stage_streams.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/elementwise.h"
@@ -72,17 +71,11 @@ void RankRun::Run() {
   spans_.reserve(actions().size());
   for (const PlannedAction& planned : actions()) {
     since_ns_.store(MonotonicNanoseconds(), std::memory_order_relaxed);
-    try {
-      transport_.Check();
-      Execute(planned);
-    } catch (const Error& error) {
-      throw error.WithContext(Place());
-    } catch (const std::exception& error) {
-      std::throw_with_nested(InternalError(absl::StrCat(Place(), ": ", error.what())));
-    } catch (...) {
-      std::throw_with_nested(
-          InternalError(absl::StrCat(Place(), ": an exception of no standard type")));
-    }
+    CallNamed([&] { return Place(); },
+              [&] {
+                transport_.Check();
+                Execute(planned);
+              });
     position_.fetch_add(1, std::memory_order_relaxed);
   }
   since_ns_.store(MonotonicNanoseconds(), std::memory_order_relaxed);

@@ -81,6 +81,10 @@ std::vector<Letter> StageRun::Forward(int micro_batch, std::vector<Letter> incom
                                       TensorSpan batch) {
   MicroBatch& state = At(micro_batch);
   const TensorList outputs = stage_.forward(MakeInputs(state, incoming, batch));
+  if (outputs.empty()) {
+    throw InvalidArgumentError(
+        "the stage returned no tensors; give what the next stage or the loss takes");
+  }
   std::vector<Letter> letters;
   for (const int edge : stage_.outgoing) letters.push_back(LetterOf(edge, outputs));
   if (stage_.is_last && loss_ != nullptr) {
@@ -106,6 +110,8 @@ void StageRun::ComputeLoss(int micro_batch, MicroBatch& state, TensorSpan output
   for (Tensor& target : targets) {
     if (target.defined()) target = To(target, CurrentDevice());
   }
+  // Undefined, which the op that a loss gives it to refuses by name.
+  if (targets.empty()) targets.emplace_back();
   Tensor loss = loss_->loss(outputs, targets);
   if (!loss.defined() || loss.numel() != 1 || !IsFloatingPoint(loss.dtype())) {
     throw InvalidArgumentError(absl::StrCat("PipelineOptions::loss returned ", loss.DebugString(),
