@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -128,6 +129,13 @@ class Run {
     const ComputeSeconds& seconds = found != costs_.micro_batches.end()
                                         ? found->second
                                         : costs_.stages[static_cast<size_t>(action.stage)].compute;
+    const bool is_half =
+        action.kind == ActionKind::kBackwardInput || action.kind == ActionKind::kBackwardWeight;
+    if (is_half && seconds.only_whole_backward) {
+      Refuse("what ", ToString(action),
+             " takes is not known, only what a whole B does; measure a "
+             "run that divides backwards (ZB-H1), or give MeasuredCosts the share of W");
+    }
     switch (action.kind) {
       case ActionKind::kForward:
         return seconds.forward;
@@ -199,7 +207,11 @@ Costs UniformCosts(int stages, const ComputeSeconds& compute) {
   return costs;
 }
 
-Costs MeasuredCosts(const Timeline& measured) {
+Costs MeasuredCosts(const Timeline& measured, std::optional<double> weight_share) {
+  if (weight_share.has_value() && !(*weight_share >= 0 && *weight_share <= 1)) {
+    throw InvalidArgumentError(
+        absl::StrCat("MeasuredCosts: weight_share is ", *weight_share, ", not 0 to 1"));
+  }
   Costs costs;
   for (const Span& span : measured.spans) {
     if (IsTransfer(span.action.kind)) continue;
@@ -211,8 +223,13 @@ Costs MeasuredCosts(const Timeline& measured) {
       seconds.forward = duration;
     } else if (span.action.kind == ActionKind::kBackwardWeight) {
       seconds.backward_weight = duration;
-    } else {
+    } else if (span.action.kind == ActionKind::kBackwardInput) {
       seconds.backward_input = duration;
+    } else {
+      const double weight = weight_share.value_or(0) * duration;
+      seconds.backward_input = duration - weight;
+      seconds.backward_weight = weight;
+      seconds.only_whole_backward = !weight_share.has_value();
     }
   }
   return costs;

@@ -13,6 +13,7 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct ComputeSeconds {
   double forward = 0;
   double backward_input = 0;
   double backward_weight = 0;
+  // What a whole B takes is known and stands in backward_input; its halves are not, and schedules
+  // that have I and W are refused.
+  bool only_whole_backward = false;
 };
 
 struct StageCosts {
@@ -63,14 +67,16 @@ struct Costs {
 Costs UniformCosts(int stages, const ComputeSeconds& compute);
 
 // Costs whose `micro_batches` are the durations in `measured`; where an action occurs several
-// times, the last. A whole B counts as backward_input. So Simulate() predicts another schedule of
-// the same stages, or tells how much of a measured bubble is the schedule's.
-Costs MeasuredCosts(const Timeline& measured);
+// times, the last. So Simulate() predicts another schedule of the same stages, or tells how much of
+// a measured bubble is the schedule's. A whole B tells nothing of I and W: to predict a schedule
+// that has them, measure one that has (ZB-H1), or say which share of each B is W's, 0 to 1 (a
+// half, where matrix products are all that counts). Throws InvalidArgument for another share.
+Costs MeasuredCosts(const Timeline& measured, std::optional<double> weight_share = std::nullopt);
 
 // Transfers are those of the schedule, or where it has none those of WithTransfers(); each is a
 // span of its sender's, by its SEND. Throws InvalidArgument as Validate() does, for costs of
-// stages, micro-batches, edges or ranks that the schedule lacks, for another number of stages, and
-// for negative or not finite costs.
+// stages, micro-batches, edges or ranks that the schedule lacks, for another number of stages, for
+// negative or not finite costs, and for an I or W of which only the whole B is known.
 Timeline Simulate(const Schedule& schedule, const Costs& costs);
 
 // The most bytes that each rank keeps at once: static bytes of its stages and activations.

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/strategies/pipeline/random_schedule.h"
 
@@ -331,6 +332,30 @@ TEST(SimulateTest, MeasuredCostsGiveTheRunBack) {
     const Timeline again = Simulate(schedule, MeasuredCosts(timeline));
     ASSERT_EQ(again.spans, timeline.spans);
     ASSERT_EQ(again.makespan_seconds, timeline.makespan_seconds);
+  }
+}
+
+// A run of whole backwards does not know how long I and W take.
+TEST(SimulateTest, MeasuredWholeBackwardsAreNoHalves) {
+  const Costs costs = UniformCosts(4, {.forward = 1, .backward_input = 1, .backward_weight = 2});
+  const Timeline whole = Simulate(OneForwardOneBackward(4, 8), costs);
+  const Schedule split = ZeroBubbleH1(4, 8);
+  const Error refused = ErrorOf([&] { Simulate(split, MeasuredCosts(whole)); });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "takes is not known, only what a whole B does"));
+  EXPECT_TRUE(absl::StrContains(refused.message(), "measure a run that divides backwards"));
+  // What has whole ones goes on, and so does a measurement of halves.
+  EXPECT_EQ(Simulate(GPipe(4, 8), MeasuredCosts(whole)).makespan_seconds,
+            Simulate(GPipe(4, 8), costs).makespan_seconds);
+  const Timeline halves = Simulate(split, costs);
+  EXPECT_EQ(Simulate(split, MeasuredCosts(halves)).spans, halves.spans);
+  // With the share the simulation is exact.
+  Costs third = UniformCosts(4, {.forward = 1, .backward_input = 1, .backward_weight = 3});
+  const Timeline measured = Simulate(OneForwardOneBackward(4, 8), third);
+  EXPECT_EQ(Simulate(split, MeasuredCosts(measured, 0.75)).spans, Simulate(split, third).spans);
+  for (const double share : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
+    const Error error = ErrorOf([&] { MeasuredCosts(whole, share); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument) << share;
   }
 }
 
