@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -27,10 +28,20 @@ void RequirePositive(absl::string_view schedule, absl::string_view what, int val
       absl::StrCat(schedule, ": ", value, " ", what, "; there must be at least one"));
 }
 
+// Lists of more are no schedule of anything, and numbers of them could overflow.
+void RequireListable(absl::string_view schedule, int64_t stages, int micro_batches) {
+  constexpr int64_t kMostForwards = 1 << 24;
+  if (stages <= kMostForwards / micro_batches) return;
+  throw InvalidArgumentError(absl::StrCat(schedule, ": ", stages, " stages and ", micro_batches,
+                                          " micro-batches are more than ", kMostForwards,
+                                          " forwards; give fewer"));
+}
+
 // A chain with stage s on rank s, and no actions yet.
 Schedule OneStageARank(absl::string_view name, int stages, int micro_batches) {
   RequirePositive(name, "stages", stages);
   RequirePositive(name, "micro-batches", micro_batches);
+  RequireListable(name, stages, micro_batches);
   Schedule schedule;
   schedule.name = std::string(name);
   schedule.micro_batches = micro_batches;
@@ -97,6 +108,7 @@ Schedule Interleaved(int ranks, int stages_per_rank, int micro_batches) {
     throw InvalidArgumentError(absl::StrCat("interleaved: ", stages_per_rank,
                                             " stages a rank; with one, use OneForwardOneBackward"));
   }
+  RequireListable("interleaved", int64_t{ranks} * stages_per_rank, micro_batches);
   if (micro_batches % ranks != 0) {
     throw InvalidArgumentError(
         absl::StrCat("interleaved: ", micro_batches, " micro-batches are no multiple of ", ranks,

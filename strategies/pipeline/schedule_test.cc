@@ -117,6 +117,12 @@ TEST(GeneratorsTest, AreSoundForAllSizes) {
 
 TEST(GeneratorsTest, RefuseWithTheNumbers) {
   EXPECT_EQ(MessageOf([] { GPipe(0, 4); }), "gpipe: 0 stages; there must be at least one");
+  EXPECT_EQ(MessageOf([] { GPipe(2, 2'000'000'000); }),
+            "gpipe: 2 stages and 2000000000 micro-batches are more than 16777216 forwards; give "
+            "fewer");
+  EXPECT_EQ(MessageOf([] { Interleaved(1 << 20, 1 << 20, 1 << 20); }),
+            "interleaved: 1099511627776 stages and 1048576 micro-batches are more than 16777216 "
+            "forwards; give fewer");
   EXPECT_EQ(MessageOf([] { OneForwardOneBackward(2, 0); }),
             "1f1b: 0 micro-batches; there must be at least one");
   EXPECT_EQ(MessageOf([] { ZeroBubbleH1(-1, 2); }), "zb_h1: -1 stages; there must be at least one");
