@@ -37,6 +37,7 @@
 #include "lockstep/strategies/model_parallel/place_blocks.h"
 #include "lockstep/strategies/pipeline/balance.h"
 #include "lockstep/strategies/pipeline/draw.h"
+#include "lockstep/strategies/pipeline/gather_timeline.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/sharded_stage.h"
@@ -148,6 +149,14 @@ TEST(PipelineExample, EagerSchedulesHideTransfers) {
   EXPECT_EQ(eager, 120);
 }
 
+TEST(PipelineExample, MeasuredWholeBackwards) {
+  const pipeline::Timeline measured = pipeline::Simulate(pipeline::OneForwardOneBackward(4, 8),
+                                                         pipeline::UniformCosts(4, {2, 2, 2}));
+  const pipeline::Costs known = pipeline::MeasuredCosts(measured, /*weight_share=*/0.5);
+  const double bubble = pipeline::Simulate(pipeline::ZeroBubbleH1(4, 8), known).bubble;
+  EXPECT_LT(bubble, measured.bubble);
+}
+
 TEST(PipelineExample, RanksThatWaitForEachOtherAreNamed) {
   const pipeline::Schedule schedule = pipeline::ParseSchedule(
       "mine: micro_batches=2 edges=0>1 placement=0,1\n"
@@ -203,7 +212,9 @@ TEST(PipelineExample, RunningOverACommunicator) {
                                return MseLoss(outputs[0], targets[0]);
                              }});
     const pipeline::StepResult result = pipe.Step({x}, {y});  // the loss is known on every rank
+    const pipeline::Timeline all = pipeline::GatherTimeline(*world, pipe.spans(), pipe.began_ns());
     EXPECT_GT(result.loss, 0);
+    EXPECT_EQ(all.ranks, world->size());
     EXPECT_TRUE(autograd::Grad(layer->weight).defined());
   }).ThrowIfFailed();
 }
