@@ -11,16 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/examples/gpt2_stages.h"
 #include "lockstep/examples/stage_shards.h"
@@ -37,6 +34,7 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
 #include "lockstep/strategies/gather_named_tensors.h"
 #include "lockstep/strategies/pipeline/draw.h"
+#include "lockstep/strategies/pipeline/gather_timeline.h"
 #include "lockstep/strategies/pipeline/pipeline.h"
 #include "lockstep/strategies/pipeline/schedule.h"
 #include "lockstep/strategies/pipeline/sharded_stage.h"
@@ -114,6 +112,7 @@ class PipelineStrategy final : public TrainingStrategy {
     const pipeline::StepResult result = pipeline_->Step({batch.At("ids")}, {batch.At("targets")});
     scale_ = nullptr;
     spans_ = pipeline_->spans();
+    began_ns_ = pipeline_->began_ns();
     return ToTensor(result.loss);
   }
 
@@ -140,15 +139,32 @@ class PipelineStrategy final : public TrainingStrategy {
   }
 
   // What this rank's stages have, and no more.
-  void LoadModel(const state::TensorSource& source) override {
-    CheckFits(source);
-    NamedTensors own;
-    for (const std::string& name : module().StateTensors().Names()) {
-      const state::TensorDescription* tensor = state::FindTensor(source, name);
-      if (tensor == nullptr) tensor = state::FindTensor(source, kEmbedding);  // a tied head
-      own.Insert(name, shards_.Read(name, source, tensor->name));
+  void LoadModel(const state::TensorSource& source) override { LoadStages("--init_from", source); }
+  bool loads_by_name() const override { return true; }
+  void LoadByName(const state::TensorSource& source, const state::TensorSource& moments,
+                  const state::TrainingState& state, optim::Optimizer& optimizer) override {
+    LoadStages("--resume", source);
+    const NamedTensors parameters = optimizer.parameters();
+    optim::OptimizerState own;
+    // Calls `function` for each own parameter that a part of the optimizer's state, named as in one
+    // piece, is of, with the name of its part.
+    const auto for_each_own = [&](const std::string& name, const auto& function) {
+      const std::string whole = optim::SplitStateName(name).parameter;
+      for (const std::string& parameter : parameters.Names()) {
+        if ((parameter == kHead ? kEmbedding : parameter) != whole) continue;
+        function(parameter, absl::StrCat(parameter, name.substr(whole.size())));
+      }
+    };
+    for (const state::TensorDescription& tensor : moments.tensors()) {
+      for_each_own(tensor.name, [&](const std::string& parameter, const std::string& name) {
+        own.tensors.Insert(name, shards_.Read(parameter, moments, tensor.name));
+      });
     }
-    pipeline_->LoadStateDict(own);
+    for (const auto& [whole, number] : GetOptimizer(state).numbers) {
+      for_each_own(
+          whole, [&](const std::string&, const std::string& name) { own.numbers[name] = number; });
+    }
+    optimizer.LoadState(own);
   }
 
   void Save(const optim::Optimizer& optimizer, state::TrainingState& state) override {
@@ -178,33 +194,6 @@ class PipelineStrategy final : public TrainingStrategy {
     PutOptimizer(whole, state);
   }
 
-  void Load(const state::TrainingState& state, optim::Optimizer& optimizer,
-            std::vector<std::string>& begins_anew) override {
-    if (!state.strategy.empty() || state.ranks > 0) {
-      begins_anew.push_back("what the strategy before kept for itself");
-    }
-    NamedTensors parameters;
-    for (const auto& [name, tensor] : state.model) {
-      parameters.Insert(name, shards_.Cut(name, tensor));
-    }
-    pipeline_->LoadStateDict(parameters);
-    const optim::OptimizerState whole = GetOptimizer(state);
-    optim::OptimizerState own;
-    for (const std::string& parameter : optimizer.parameters().Names()) {
-      const std::string& source = parameter == kHead ? kEmbedding : parameter;
-      for (const auto& [name, tensor] : whole.tensors) {
-        if (optim::SplitStateName(name).parameter != source) continue;
-        own.tensors.Insert(absl::StrCat(parameter, name.substr(source.size())),
-                           shards_.Cut(parameter, tensor));
-      }
-      for (const auto& [name, number] : whole.numbers) {
-        if (optim::SplitStateName(name).parameter != source) continue;
-        own.numbers[absl::StrCat(parameter, name.substr(source.size()))] = number;
-      }
-    }
-    optimizer.LoadState(own);
-  }
-
   std::vector<Device> devices() const override {
     if (group_ != nullptr) return TrainingStrategy::devices();
     return strategies::CpuDevices(schedule_.rank_count());
@@ -221,11 +210,13 @@ class PipelineStrategy final : public TrainingStrategy {
   }
   bool shards() const override { return true; }
 
-  // The last step as rank 0's replica ran it. Each rank's times count from when it began the step.
+  // The last step as rank 0's replica ran it, on rank 0's clock.
   std::string Picture() override {
-    const std::vector<pipeline::Span> spans = group_ == nullptr ? spans_ : GatherSpans(spans_);
-    if (spans.empty()) return "";
-    const pipeline::Timeline measured = pipeline::MakeTimeline(spans, schedule_.rank_count());
+    if (group_ != nullptr && mesh_->Coordinate("data") > 0) return "";
+    const pipeline::Timeline measured = group_ == nullptr
+                                            ? pipeline::MakeTimeline(spans_, schedule_.rank_count())
+                                            : pipeline::GatherTimeline(*group_, spans_, began_ns_);
+    if (measured.spans.empty()) return "";
     const auto even = pipeline::UniformCosts(schedule_.stage_count(), {1, 1, 1});
     return absl::StrFormat(
         "%sbubble: %.1f %% of the last pass; %.1f %% if all actions were alike\n",
@@ -236,8 +227,19 @@ class PipelineStrategy final : public TrainingStrategy {
  private:
   static constexpr char kNumber[] = "number:";
 
+  void LoadStages(absl::string_view flag, const state::TensorSource& source) {
+    CheckFits(flag, source);
+    NamedTensors own;
+    for (const std::string& name : module().StateTensors().Names()) {
+      const state::TensorDescription* tensor = state::FindTensor(source, name);
+      if (tensor == nullptr) tensor = state::FindTensor(source, kEmbedding);  // a tied head
+      own.Insert(name, shards_.Read(name, source, tensor->name));
+    }
+    pipeline_->LoadStateDict(own);
+  }
+
   // The whole model's names and shapes, so that all ranks refuse alike.
-  void CheckFits(const state::TensorSource& source) {
+  void CheckFits(absl::string_view flag, const state::TensorSource& source) {
     std::vector<std::string> wrong;
     for (const auto& [name, shape] : shapes_) {
       const state::TensorDescription* const found = state::FindTensor(source, name);
@@ -255,7 +257,7 @@ class PipelineStrategy final : public TrainingStrategy {
     }
     if (wrong.empty()) return;
     throw InvalidArgumentError(
-        absl::StrCat("--init_from does not fit the model: ", absl::StrJoin(wrong, "; ")));
+        absl::StrCat(flag, " does not fit the model: ", absl::StrJoin(wrong, "; ")));
   }
 
   static Tensor ToTensor(double loss) { return FromVector<double>({loss}, {}); }
@@ -321,7 +323,9 @@ class PipelineStrategy final : public TrainingStrategy {
         Gpt2PipelineOptions(model().config(), schedule_.stage_count());
     options.schedule = schedule_;
     options.scale_loss = [this](const Tensor& loss) { return (*scale_)(loss); };
+    if (config_.DataRanks() > 1) options.abort_groups.push_back(mesh_->Group("data"));
     if (sharing_ != nullptr) {
+      options.abort_groups.push_back(sharing_->Group("replicate"));
       options.no_sync = [this](int stage) { return shards_.NoSync(stage); };
       options.shard_group = sharing_->Group("shard");
     } else if (config_.DataRanks() > 1) {
@@ -345,25 +349,6 @@ class PipelineStrategy final : public TrainingStrategy {
     return strategies::GatherNamedTensors(whole, *group_);
   }
 
-  std::vector<pipeline::Span> GatherSpans(const std::vector<pipeline::Span>& own) {
-    if (mesh_->Coordinate("data") > 0) return {};
-    std::string text;
-    for (const pipeline::Span& span : own) {
-      absl::StrAppend(
-          &text, absl::StrFormat("%d %s %.9f %.9f\n", span.rank, pipeline::ToString(span.action),
-                                 span.start_seconds, span.end_seconds));
-    }
-    std::vector<pipeline::Span> all;
-    for (const std::string& lines : comm::GatherBytes(*group_, text)) {
-      for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
-        const std::vector<std::string> fields = absl::StrSplit(line, ' ');
-        all.push_back({std::stoi(fields[0]), pipeline::ParseAction(fields[1]), std::stod(fields[2]),
-                       std::stod(fields[3])});
-      }
-    }
-    return all;
-  }
-
   // Rows without targets, which count nothing, where a batch is smaller than the micro-batches.
   std::pair<Tensor, Tensor> WithEnoughRows(const Tensor& ids, const Tensor& targets) const {
     const int64_t missing = config_.micro_batches - ids.size(0);
@@ -384,7 +369,9 @@ class PipelineStrategy final : public TrainingStrategy {
   std::unique_ptr<pipeline::Pipeline> pipeline_;
   const amp::TrainingStep::ScaleLoss* scale_ = nullptr;  // of the pass that runs
   bool averages_ = true;                                 // over the replicas, after the pass
-  std::vector<pipeline::Span> spans_;  // of the last pass, on this process's ranks
+  // Of the last pass, on this process's ranks, and when it began on its clock.
+  std::vector<pipeline::Span> spans_;
+  int64_t began_ns_ = 0;
 };
 
 }  // namespace

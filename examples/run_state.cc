@@ -49,16 +49,22 @@ state::TrainingState LoadRunState(const std::string& path, TrainingStrategy& str
     state.values = std::move(back.values);
     return state;
   }
-  state = state::LoadTrainingState(path, world.rank(), {.tensors = fsdp == nullptr});
-  if (fsdp == nullptr) {
+  const bool whole = fsdp == nullptr && !strategy.loads_by_name();
+  state = state::LoadTrainingState(path, world.rank(), {.tensors = whole});
+  if (whole) {
     strategy.Load(state, optimizer, begins_anew);
     return state;
   }
   if (!state.strategy.empty() || state.ranks > 0) {
     begins_anew.push_back("what the strategy before kept for itself");
   }
-  strategies::LoadFullState(*fsdp, absl::StrCat(path, "/", state::kModelFile));
+  const std::string model = absl::StrCat(path, "/", state::kModelFile);
   const state::SafetensorsSource moments(absl::StrCat(path, "/", state::kOptimizerFile));
+  if (fsdp == nullptr) {
+    strategy.LoadByName(state::SafetensorsSource(model), moments, state, optimizer);
+    return state;
+  }
+  strategies::LoadFullState(*fsdp, model);
   fsdp->LoadFullOptimizerState(optimizer, moments, TrainingStrategy::GetOptimizer(state).numbers);
   return state;
 }

@@ -27,12 +27,6 @@ const StageShards::Shard* StageShards::Find(const std::string& parameter) const 
   return found == shards_.end() ? nullptr : &found->second;
 }
 
-Tensor StageShards::Cut(const std::string& parameter, const Tensor& whole) const {
-  const Shard* const shard = Find(parameter);
-  if (shard == nullptr) return whole;
-  return Slice(Reshape(whole, {-1}), 0, shard->piece.begin, shard->piece.end);
-}
-
 Tensor StageShards::Read(const std::string& parameter, const state::TensorSource& source,
                          const std::string& name) const {
   const Shard* const shard = Find(parameter);

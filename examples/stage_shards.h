@@ -27,9 +27,8 @@ class StageShards {
   // PipelineOptions::no_sync.
   std::shared_ptr<void> NoSync(int stage) { return stages_.at(stage)->NoSync(); }
 
-  // This rank's elements of `whole`, the value or an optimizer's moment of `parameter`.
-  Tensor Cut(const std::string& parameter, const Tensor& whole) const;
-  // The same of a tensor of `source`; reads no more than that. Shaped as this rank's parameter.
+  // This rank's elements of `name` in `source`, the value or an optimizer's moment of `parameter`;
+  // reads no more than that. Shaped as this rank's parameter.
   Tensor Read(const std::string& parameter, const state::TensorSource& source,
               const std::string& name) const;
 

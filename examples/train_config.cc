@@ -28,6 +28,7 @@ namespace {
 
 // Rows and passes of a step: more than anyone asks for, and their product with the bytes of a row
 // stays far from overflow.
+constexpr int64_t kMaximumRanks = 64;
 constexpr int64_t kMaximumCount = 1'000'000;
 constexpr int64_t kMaximumBucketMib = 1 << 20;  // 1 TiB
 
@@ -178,7 +179,6 @@ void TrainConfig::ResolveSharding() {
               (absl::StartsWith(wrap, "size:") &&
                absl::SimpleAtoi(absl::StripPrefix(wrap, "size:"), &elements) && elements > 0),
           "wrap", wrap, "give block, none, or size:ELEMENTS, e.g. size:1000000");
-  Require(replicas >= 1, "replicas", replicas, "give a count >= 1");
   Require(hybrid || RankPerStage() || replicas == 1, "replicas", replicas,
           "is for --strategy=hybrid, hybrid_grad_op, and pipeline with --ranks");
   Require(ranks % replicas == 0, "replicas", replicas,
@@ -244,7 +244,8 @@ void TrainConfig::ResolvePipeline() const {
   };
   pipeline_only(schedule == "1f1b", "schedule", schedule);
   pipeline_only(stages_per_rank == 1, "stages_per_rank", stages_per_rank);
-  Require(shards >= 1, "shards", shards, "give a count >= 1");
+  Require(shards >= 1 && shards <= kMaximumRanks, "shards", shards,
+          absl::StrCat("give a count of ranks, 1 to ", kMaximumRanks));
   Require(is_pipeline || shards == 1, "shards", shards,
           absl::StrCat("is for --strategy=pipeline, and this is --strategy=", strategy,
                        HasFsdp() ? ", whose ranks share all; see --replicas" : "; use fsdp"));
@@ -269,10 +270,9 @@ void TrainConfig::ResolvePipeline() const {
                        " ranks of an interleaved pipeline; use --schedule=1f1b or zb_h1"));
   const int64_t wanted = PipelineRanks() * replicas * shards;
   Require(ranks == wanted || (ranks == 1 && replicas * shards == 1), "ranks", ranks,
-          absl::StrCat("give --ranks=1 for threads of one process, without --replicas and "
-                       "--shards, or one for each of ",
-                       PipelineRanks(), " parts of --stages, --replicas=", replicas,
-                       " and --shards=", shards, ": ", wanted));
+          absl::StrCat("give --ranks=", wanted, ", one for each of ", PipelineRanks(),
+                       " parts of --stages x --replicas=", replicas, " x --shards=", shards,
+                       replicas * shards == 1 ? ", or --ranks=1 for threads of one process" : ""));
   Require(shards == 1 || schedule != "zb_h1", "shards", shards,
           "do not go with --schedule=zb_h1: a block's parameters are let go between the two halves "
           "of its backward; use --schedule=1f1b or --replicas");
@@ -355,7 +355,10 @@ void TrainConfig::Resolve() {
           "give single, ddp, dp, model_parallel, pipeline, zero1, zero2, zero3, fsdp, "
           "fsdp_grad_op, hybrid, "
           "hybrid_grad_op or no_shard");
-  Require(ranks >= 1 && ranks <= 64, "ranks", ranks, "give 1 to 64");
+  Require(ranks >= 1 && ranks <= kMaximumRanks, "ranks", ranks,
+          absl::StrCat("give 1 to ", kMaximumRanks));
+  Require(replicas >= 1 && replicas <= kMaximumRanks, "replicas", replicas,
+          absl::StrCat("give a count of groups of ranks, 1 to ", kMaximumRanks));
   Require(HasDdp() || HasFsdp() || strategy == "config" || strategy == "pipeline" || ranks == 1,
           "strategy", strategy,
           absl::StrCat("runs on one rank, but --ranks=", ranks, "; use --strategy=ddp",

@@ -493,9 +493,13 @@ TrainConfig MakeConfig(const std::vector<std::string>& given, int launched) {
     }
   }
   // Opened here once, so that a wrong path is one line and not one a rank.
-  const auto text = data::ByteText::Open(config.data, {.extensions = config.extensions});
-  data::ByteTextDataset(text, config.block, data::TextPart::kTraining);
-  data::ByteTextDataset(text, config.block, data::TextPart::kValidation);
+  try {
+    const auto text = data::ByteText::Open(config.data, {.extensions = config.extensions});
+    data::ByteTextDataset(text, config.block, data::TextPart::kTraining);
+    data::ByteTextDataset(text, config.block, data::TextPart::kValidation);
+  } catch (const Error& error) {
+    throw error.WithContext("--data");
+  }
   CheckOutCanBeWritten(config.out);
   return config;
 }

@@ -370,6 +370,13 @@ void TrainingStrategy::LoadModel(const state::TensorSource& source) {
   }
 }
 
+void TrainingStrategy::LoadByName(const state::TensorSource& /*model*/,
+                                  const state::TensorSource& /*moments*/,
+                                  const state::TrainingState& /*state*/,
+                                  optim::Optimizer& /*optimizer*/) {
+  throw InternalError("TrainingStrategy: this one loads whole states");
+}
+
 void TrainingStrategy::Save(const optim::Optimizer& optimizer, state::TrainingState& state) {
   state.model = model().StateDict();
   PutOptimizer(optimizer.SaveState(), state);

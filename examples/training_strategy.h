@@ -75,6 +75,11 @@ class TrainingStrategy {
   // whole, or with fsdp() by parts. Throws InvalidArgument on every rank, with each name that is
   // missing or unknown and each wrong shape.
   virtual void LoadModel(const state::TensorSource& source);
+  // Whether this rank reads no more of a state than it keeps: LoadByName is called in place of
+  // Load, with the names and tensors of a model in one piece, of which `state` has only the values.
+  virtual bool loads_by_name() const { return false; }
+  virtual void LoadByName(const state::TensorSource& model, const state::TensorSource& moments,
+                          const state::TrainingState& state, optim::Optimizer& optimizer);
 
   // Whole states, as one rank alone has them. Save is called by every rank and fills rank 0's
   // `state`, and what is each rank's own; Load gets the same state on every rank. Names of what the
