@@ -387,9 +387,11 @@ void TrainConfig::Resolve() {
                        "; use --batch=", (batch / parts + 1) * parts));
   Require(micro_batches >= 1 && micro_batches <= kMaximumCount, "micro_batches", micro_batches,
           absl::StrCat("give a count, 1 to ", kMaximumCount));
-  Require(strategy != "pipeline" || micro_batches <= batch / parts, "micro_batches", micro_batches,
-          absl::StrCat("are more than the ", batch / parts,
-                       " rows of a step; use --batch=", micro_batches * parts, " or more"));
+  Require(
+      strategy != "pipeline" || micro_batches <= batch / parts, "micro_batches", micro_batches,
+      absl::StrCat("are more than the ", batch / parts, " rows of a step; ",
+                   resume.empty() ? absl::StrCat("use --batch=", micro_batches * parts, " or more")
+                                  : "go on with fewer --replicas or --shards"));
   Require(strategy == "pipeline" || batch / parts % micro_batches == 0, "micro_batches",
           micro_batches,
           absl::StrCat("do not split the ", batch / parts, " rows of a rank evenly; ",

@@ -170,22 +170,26 @@ TEST_F(TrainGptPipelineTest, SchedulesMayChangeWhereARunGoesOn) {
       {"--resume=run/step-00000002", "--schedule=interleaved", "--stages=4", "--out=interleaved"});
   EXPECT_TRUE(absl::StrContains(out, "interleaved, 4 stages on 2 devices")) << out;
   ExpectNear("run", "interleaved");
-  const auto refuses = [&](const std::string& run, const std::string& flag,
+  const auto refuses = [&](const std::string& run, const std::vector<std::string>& flags,
                            const std::string& words) {
-    Process process({"--resume=" + run, flag, "--steps=6", "--data=text.txt", "--out=none"},
-                    folder_);
-    EXPECT_EQ(process.Wait(), 1) << flag;
+    std::vector<std::string> all = {"--resume=" + run, "--steps=6", "--data=text.txt",
+                                    "--out=none"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    Process process(all, folder_);
+    EXPECT_EQ(process.Wait(), 1) << words;
     EXPECT_TRUE(absl::StrContains(process.err(), words)) << process.err();
   };
-  refuses("run", "--stages_per_rank=2", "is for --schedule=interleaved");
-  refuses("interleaved", "--stages_per_rank=4", "are all on one rank");
+  refuses("run", {"--stages_per_rank=2"}, "is for --schedule=interleaved");
+  refuses("interleaved", {"--stages_per_rank=4"}, "are all on one rank");
+  // The rows of a step are the state's.
+  refuses("run", {"--ranks=8", "--replicas=4"}, "go on with fewer --replicas or --shards");
   // 8 rows in 3 are a pipeline's alone, and what a run was cut into stays.
   Process uneven(
       {"--strategy=pipeline", "--steps=2", "--layers=2", "--heads=2", "--width=32", "--block=16",
        "--batch=8", "--micro_batches=3", "--data=text.txt", "--out=uneven"},
       folder_);
   ASSERT_EQ(uneven.Wait(), 0) << uneven.err();
-  refuses("uneven", "--strategy=single", "go on with --strategy=pipeline");
+  refuses("uneven", {"--strategy=single"}, "go on with --strategy=pipeline");
 }
 
 TEST_F(TrainGptPipelineTest, ReplicasPrecisionCheckpointsAndAccumulation) {
