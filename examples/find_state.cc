@@ -58,7 +58,9 @@ FoundState Latest(const std::string& root) {
 }  // namespace
 
 bool IsShardedState(const std::string& path) {
-  return std::filesystem::exists(absl::StrCat(path, "/", state::kManifestFileName));
+  // A folder that may not be looked into is none, until what reads it says why.
+  std::error_code failure;
+  return std::filesystem::exists(absl::StrCat(path, "/", state::kManifestFileName), failure);
 }
 
 FoundState FindState(const std::string& resume, const std::string& root) {
