@@ -65,8 +65,10 @@ bool IsShardedState(const std::string& path) {
 
 FoundState FindState(const std::string& resume, const std::string& root) {
   if (resume == "latest") return Latest(root);
-  if (!std::filesystem::exists(resume)) {
-    throw NotFoundError(absl::StrCat("--resume=", resume, ": no such folder"));
+  std::error_code failure;
+  if (!std::filesystem::exists(resume, failure)) {
+    throw NotFoundError(
+        absl::StrCat("--resume=", resume, ": ", failure ? failure.message() : "no such folder"));
   }
   return state::ListStepFolders(resume).empty() ? Verified(resume) : NewestOf(resume);
 }
