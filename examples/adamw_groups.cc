@@ -14,11 +14,14 @@ std::set<std::string> NamesOfMatrices(const models::Gpt2& model) {
   return names;
 }
 
+optim::AdamWOptions AdamWSettings(double lr) {
+  return {.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
+}
+
 AdamWGroups MakeAdamWGroups(const NamedTensors& matrices, const NamedTensors& others, double lr) {
-  const optim::AdamWOptions decayed{.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
-  optim::AdamWOptions kept = decayed;
+  optim::AdamWOptions kept = AdamWSettings(lr);
   kept.weight_decay = 0;
-  return {{matrices, decayed}, {others, kept}};
+  return {{matrices, AdamWSettings(lr)}, {others, kept}};
 }
 
 AdamWGroups MakeAdamWGroups(const NamedTensors& parameters, const std::set<std::string>& matrices,

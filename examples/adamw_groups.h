@@ -16,6 +16,9 @@
 
 namespace lockstep::examples {
 
+// Those of matrices, and what "auto" stands for in a file of --config.
+optim::AdamWOptions AdamWSettings(double lr);
+
 using AdamWGroups = std::vector<optim::ParameterGroup<optim::AdamWOptions>>;
 
 // Called before the model is sharded: its shapes count. A tied head is among them: stages of a

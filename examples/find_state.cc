@@ -58,13 +58,17 @@ FoundState Latest(const std::string& root) {
 }  // namespace
 
 bool IsShardedState(const std::string& path) {
-  return std::filesystem::exists(absl::StrCat(path, "/", state::kManifestFileName));
+  // A folder that may not be looked into is none, until what reads it says why.
+  std::error_code failure;
+  return std::filesystem::exists(absl::StrCat(path, "/", state::kManifestFileName), failure);
 }
 
 FoundState FindState(const std::string& resume, const std::string& root) {
   if (resume == "latest") return Latest(root);
-  if (!std::filesystem::exists(resume)) {
-    throw NotFoundError(absl::StrCat("--resume=", resume, ": no such folder"));
+  std::error_code failure;
+  if (!std::filesystem::exists(resume, failure)) {
+    throw NotFoundError(
+        absl::StrCat("--resume=", resume, ": ", failure ? failure.message() : "no such folder"));
   }
   return state::ListStepFolders(resume).empty() ? Verified(resume) : NewestOf(resume);
 }

@@ -17,6 +17,8 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/setting.h"
+#include "lockstep/examples/adamw_groups.h"
+#include "lockstep/nn/optim/adamw.h"
 #include "lockstep/nn/optim/schedules/warmup.h"
 #include "lockstep/strategies/distributed_data_parallel/hook_setting.h"
 #include "lockstep/strategies/distributed_data_parallel/power_sgd.h"
@@ -283,16 +285,17 @@ void TrainConfig::ResolvePipeline() const {
 }
 
 engine::DeepSpeedConfig TrainConfig::EngineConfig() const {
+  const optim::AdamWOptions adamw = AdamWSettings(lr);
   engine::DeepSpeedAutos autos;
   autos.lr = lr;
-  autos.beta1 = 0.9;
-  autos.beta2 = 0.95;
-  autos.eps = 1e-8;
-  autos.weight_decay = 0.1;
-  autos.gradient_clipping = 1;
+  autos.beta1 = adamw.beta1;
+  autos.beta2 = adamw.beta2;
+  autos.eps = adamw.epsilon;
+  autos.weight_decay = adamw.weight_decay;
+  autos.gradient_clipping = kClipNorm;
   autos.train_batch_size = batch;
   autos.gradient_accumulation_steps = micro_batches;
-  autos.warmup_num_steps = std::min<int64_t>(50, steps);
+  autos.warmup_num_steps = WarmupSteps();
   autos.total_num_steps = steps;
   autos.hidden_size = width;
   autos.fp16_enabled = false;

@@ -6,6 +6,7 @@
 #ifndef LOCKSTEP_EXAMPLES_TRAIN_CONFIG_H_
 #define LOCKSTEP_EXAMPLES_TRAIN_CONFIG_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -82,6 +83,11 @@ struct TrainConfig {
   int64_t profile_step = 0;          // the step to record; 0: none
   std::string backend;               // of the group of ranks; empty: the default
   std::string flight_recorder = {};  // folder for the ranks' last collectives; empty: none
+
+  // The norm that gradients are clipped to; in a file of `config` what "auto" stands for.
+  static constexpr double kClipNorm = 1.0;
+  // Steps in which the learning rate rises.
+  int64_t WarmupSteps() const { return std::min<int64_t>(50, steps); }
 
   // Fills sizes from the preset and checks every setting. Throws InvalidArgument naming the flag,
   // its value and what to give.

@@ -435,16 +435,21 @@ FoundState Find(const std::string& resume, const std::string& out) {
 // Hours of training must not end with nowhere to be kept. Tried in the folder, or in the nearest
 // one above it that is there: none is made for a run that does not begin.
 void CheckOutCanBeWritten(const std::string& out) {
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgumentError(absl::StrCat(
+        "--out=", out, ": states cannot be written there: ", why, "; give another folder"));
+  };
   std::error_code failure;
   std::filesystem::path there = out;
   while (there.has_relative_path() && !std::filesystem::exists(there, failure)) {
+    // One that is not there is no failure; a name that is too long is.
+    if (failure) refuse(failure.message());
     there = there.parent_path();
   }
   try {
     const state::AtomicFile probe((there / "probe").string());
   } catch (const Error& error) {
-    throw InvalidArgumentError(absl::StrCat("--out=", out, ": states cannot be written there: ",
-                                            error.message(), "; give another folder"));
+    refuse(error.message());
   }
 }
 

@@ -187,6 +187,8 @@ TEST(TrainGptTest, WrongInputIsOneLineAndStatusOne) {
       {"--data=text.txt", "--out=text.txt/run"},
       {"--data=text.txt", "--out=/proc/no/such"},
       {"--data=text.txt", "--out=/proc"},
+      {"--data=text.txt", "--out=" + std::string(300, 'x')},
+      {"--data=text.txt", "--resume=" + std::string(300, 'x')},
   };
   for (const auto& flags : cases) {
     Process process(flags, folder);

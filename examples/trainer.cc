@@ -56,9 +56,7 @@ namespace {
 
 constexpr int64_t kValidationRows = 240;
 constexpr int64_t kValidateEvery = 200;
-constexpr int64_t kWarmupSteps = 50;
 constexpr int64_t kSampleBytes = 240;
-constexpr double kClipNorm = 1.0;
 
 // Averages of recent steps, so that the shown speed follows the machine but does not flicker.
 class RecentSpeed {
@@ -218,7 +216,7 @@ class Trainer {
         MakeAdamWGroups(strategy_->module().NamedParameters(), matrices, config_.lr));
     optimizer_ = own_optimizer_.get();
     own_schedule_ = std::make_unique<optim::Schedule>(
-        optimizer_, optim::WarmupCosine({.warmup_steps = std::min(kWarmupSteps, config_.steps),
+        optimizer_, optim::WarmupCosine({.warmup_steps = config_.WarmupSteps(),
                                          .total_steps = config_.steps,
                                          .final_fraction = 0.1}));
     schedule_ = own_schedule_.get();
@@ -235,7 +233,7 @@ class Trainer {
                                      .module = &strategy_->module(),
                                      .autocast = autocast_,
                                      .scaler = scaler_,
-                                     .clip_norm = kClipNorm,
+                                     .clip_norm = TrainConfig::kClipNorm,
                                      .micro_batches = config_.PassesPerStep(),
                                      .group = world_};
     options.clip_grad_norm = strategy_->ClipGradNorm();
@@ -464,7 +462,7 @@ class Trainer {
           "training: %lld steps of %lld rows, AdamW %g, warm-up %lld, cosine to a tenth, clip "
           "%g%s\n",
           static_cast<long long>(config_.steps), static_cast<long long>(config_.batch), config_.lr,
-          static_cast<long long>(std::min(kWarmupSteps, config_.steps)), kClipNorm,
+          static_cast<long long>(config_.WarmupSteps()), TrainConfig::kClipNorm,
           Precision().c_str());
     }
     if (!config_.init_from.empty() && config_.resume.empty()) {

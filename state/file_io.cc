@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -107,6 +108,11 @@ void ReadPieces(const std::string& path, Consume&& consume) {
 std::string Digits(uint64_t checksum) { return absl::StrFormat("%016x", checksum); }
 
 }  // namespace
+
+bool MayExist(const std::string& path) {
+  std::error_code failure;
+  return std::filesystem::exists(path, failure) || failure;
+}
 
 std::string ReadFile(const std::string& path, int64_t maximum_bytes) {
   std::string content;

@@ -38,6 +38,10 @@ class AtomicFile {
 // Makes the names in `folder` durable.
 void SyncFolder(const std::string& folder);
 
+// False where a path is known to lead to nothing. What cannot be looked at, for want of permission
+// say, may be there: reading it says why it cannot be.
+bool MayExist(const std::string& path);
+
 // The whole file. Throws NotFound, FailedPrecondition, or DataLoss beyond `maximum_bytes`.
 std::string ReadFile(const std::string& path, int64_t maximum_bytes);
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
 #include "lockstep/state/file_io.h"
+#include "lockstep/state/state_format.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::state {
@@ -94,13 +95,12 @@ ShardedManifest FromJson(const Json& json) {
 // The checksum finds damage; the rest is for what some other program has written.
 ShardedManifest Parse(const char* format, absl::string_view text) {
   Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("format", Json()) != format) {
-    throw DataLossError(absl::StrCat("not a '", format, "'"));
-  }
+  CheckFormat(json, format);
   const Json checksum = json.value(kChecksum, Json());
   json.erase(kChecksum);
   if (checksum != ChecksumOf(json)) {
-    throw DataLossError("damaged: its contents do not have its checksum");
+    throw DataLossError(
+        "damaged: its contents do not have its checksum; go on from an earlier state");
   }
   try {
     return FromJson(json);

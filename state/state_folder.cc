@@ -124,7 +124,7 @@ TemporaryFolder::~TemporaryFolder() { RemoveQuietly(path_); }
 
 void TemporaryFolder::Publish(const std::string& target) {
   SyncFolder(path_);
-  const unsigned flags = fs::exists(target) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+  const unsigned flags = MayExist(target) ? RENAME_EXCHANGE : RENAME_NOREPLACE;
   if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), flags) != 0) {
     throw FailedPreconditionError(
         absl::StrCat(call_, ": cannot publish '", target, "': ", std::strerror(errno)));
@@ -134,7 +134,7 @@ void TemporaryFolder::Publish(const std::string& target) {
 
 std::string ReadIndexFile(const std::string& path, absl::string_view index, absl::string_view kind,
                           int64_t maximum_bytes) {
-  if (!fs::exists(path)) throw NotFoundError(absl::StrCat("'", path, "': no such folder"));
+  if (!MayExist(path)) throw NotFoundError(absl::StrCat("'", path, "': no such folder"));
   try {
     return ReadFile(absl::StrCat(path, "/", index), maximum_bytes);
   } catch (const Error& error) {
@@ -143,7 +143,7 @@ std::string ReadIndexFile(const std::string& path, absl::string_view index, absl
 }
 
 void VerifyFile(const std::string& file, absl::string_view checksum, absl::string_view index) {
-  if (!fs::exists(file)) throw DataLossError(absl::StrCat("'", file, "' is missing"));
+  if (!MayExist(file)) throw DataLossError(absl::StrCat("'", file, "' is missing"));
   if (FileChecksum(file) != checksum) {
     throw DataLossError(absl::StrCat("'", file,
                                      "' is damaged, or belongs to another step: its checksum is "

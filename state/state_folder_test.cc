@@ -103,6 +103,15 @@ TEST(StateFolderTest, VerifiesFiles) {
   EXPECT_THAT(large.message(), HasSubstr("'" + root + "' is no thing: "));
   EXPECT_EQ(ErrorOf([&] { ReadIndexFile(root + "/none", "data", "thing", 8); }).code(),
             absl::StatusCode::kNotFound);
+
+  // What cannot be looked at is an Error too.
+  const std::string long_name = root + "/" + std::string(300, 'x');
+  EXPECT_THAT(
+      MessageOf(absl::StatusCode::kDataLoss, [&] { ReadIndexFile(long_name, "data", "thing", 8); }),
+      HasSubstr("/data': File name too long"));
+  EXPECT_THAT(MessageOf(absl::StatusCode::kFailedPrecondition,
+                        [&] { VerifyFile(long_name, "", "index.json"); }),
+              HasSubstr("': File name too long"));
 }
 
 TEST(StateFolderTest, LoadsTheNewestGoodOne) {

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/state/state_writer.h"
 
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
 #include "lockstep/state/file_io.h"
 #include "lockstep/state/safetensors.h"
@@ -57,7 +55,7 @@ void StateWriter::WriteStateFile(const std::vector<std::string>& rank_checksums)
   json["values"] = ValuesToJson(kCall, state_.values);
   const auto write = [&](const char* name, const NamedTensors& tensors) {
     const std::string path = absl::StrCat(folder(), "/", name);
-    if (!std::filesystem::exists(path)) WriteSafetensors(path, tensors);
+    if (!MayExist(path)) WriteSafetensors(path, tensors);
     json["files"][name] = FileChecksum(path);
   };
   write(kModelFile, state_.model);

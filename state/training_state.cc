@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/state/safetensors.h"
 #include "lockstep/state/state_folder.h"
+#include "lockstep/state/state_format.h"
 #include "lockstep/state/state_values.h"
 #include "lockstep/state/state_writer.h"
 #include "nlohmann/json.hpp"
@@ -41,9 +42,7 @@ TrainingState ParseStateJson(const std::string& text, std::map<std::string, std:
     return json.is_object() && json.contains(key) && (json[key].*predicate)();
   };
   using Check = bool (Json::*)() const noexcept;
-  if (!has("format", static_cast<Check>(&Json::is_string)) || json["format"] != kStateFormat) {
-    throw DataLossError(absl::StrCat("not a '", kStateFormat, "'"));
-  }
+  CheckFormat(json, kStateFormat);
   if (!has("step", static_cast<Check>(&Json::is_number_integer)) ||
       !has("values", static_cast<Check>(&Json::is_object)) ||
       !has("files", static_cast<Check>(&Json::is_object))) {

@@ -487,7 +487,10 @@ TEST(DeepSpeedConfig, FilesThatAreNone) {
   };
   EXPECT_EQ(refusal(""), "line 1: this is no valid JSON");
   EXPECT_EQ(refusal("[]"), "line 1: the text is an array; it must be an object");
-  EXPECT_EQ(refusal("{\n\"a\": 1,\n}"), "line 3: this is no valid JSON at '1,<U+000A>}'");
+  EXPECT_EQ(refusal("{\n\"a\": 1,\n}"),
+            "line 3: this is no valid JSON at '1,<U+000A>}'; JSON has no comments, no comma before "
+            "a closing bracket, no NaN and no Infinity");
+  EXPECT_THAT(refusal("{\"a\": 1 // rows\n}"), HasSubstr("JSON has no comments"));
   EXPECT_THAT(refusal("{\"a\": 1e999}"), HasSubstr("line 1: "));
   EXPECT_THAT(refusal("{\"a\": 99999999999999999999}"), HasSubstr("a is no key"));  // a double
   EXPECT_THAT(refusal("{\"a\": 18446744073709551615}"), HasSubstr("beyond 2^63"));
@@ -497,6 +500,16 @@ TEST(DeepSpeedConfig, FilesThatAreNone) {
   std::string many = "{";
   for (int i = 0; i < 1001; ++i) absl::StrAppend(&many, "\n\"", i, "\": 0,");
   EXPECT_THAT(refusal(many), HasSubstr("line 1002: more than 1000 keys in one object"));
+}
+
+// Errors are one line, whatever is in the file.
+TEST(DeepSpeedConfig, ControlCharactersAreShownAsEscapes) {
+  EXPECT_EQ(Refusal("\"steps_per_print\": \"2\\n\\u001b[31m\""),
+            "line 2: steps_per_print is \"2\\n\\x1b[31m\"; it must be a whole number, below 2^62");
+  EXPECT_THAT(Refusal("\"\\n\": 1"), HasSubstr("line 2: \\n is no key"));
+  EXPECT_THAT(Refusal("\"a\\n\": 1, \"a\\n\": 2"), HasSubstr("\"a\\n\" is there a second time"));
+  EXPECT_EQ(Refusal("\"steps_per_print\": 1e19"),
+            "line 2: steps_per_print is 1e+19; it must be a whole number, below 2^62");
 }
 
 // Every prefix is refused by name, and nothing else is thrown.

@@ -184,7 +184,7 @@ int64_t ReadTotal(JsonSection& params, const DeepSpeedAutos& autos, int64_t warm
     throw InvalidArgumentError(
         params.Message("total_num_steps",
                        absl::StrCat("the ", total, " steps must be ", above ? "above" : "at least",
-                                    " the ", least, " of the warm-up")));
+                                    " the ", least, " of the warm-up, which has 2 or more")));
   }
   return total;
 }

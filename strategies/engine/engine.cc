@@ -139,9 +139,15 @@ void Engine::MakeOptimizer(const EngineOptions& options) {
         "Engine: the configuration has no \"optimizer\"; add one, or give make_optimizer");
   }
   const bool by_file = !options.make_optimizer;
+  const NamedTensors all = module_->NamedParameters();
   std::vector<NamedTensors> groups(1);
-  for (const auto& [name, parameter] : module_->NamedParameters()) {
+  for (const auto& [name, parameter] : all) {
     const size_t group = by_file || !options.group_of ? 0 : options.group_of(name);
+    if (group >= all.size()) {
+      throw InvalidArgumentError(
+          absl::StrCat("Engine: group_of(\"", name, "\") is ", group, " of ", all.size(),
+                       " parameters; number the groups from 0, without gaps"));
+    }
     if (group >= groups.size()) groups.resize(group + 1);
     groups[group].Insert(name, parameter);
   }

@@ -254,6 +254,11 @@ TEST(EngineTest, RefusesWhatItCannotDo) {
   EXPECT_TRUE(absl::StrContains(message(R"({"train_batch_size": 4})",
                                         {.make_optimizer = [](const auto&) { return nullptr; }}),
                                 "make_optimizer returned null"));
+  EXPECT_TRUE(absl::StrContains(message(R"({"train_batch_size": 4})",
+                                        {.make_optimizer = [](const auto&) { return nullptr; },
+                                         .group_of = [](const std::string&) { return SIZE_MAX; }}),
+                                "group_of(\"layers.0.weight\") is 18446744073709551615 of 6 "
+                                "parameters; number the groups from 0"));
   EXPECT_EQ(message(R"({"train_batch_size": 4})", {.make_optimizer =
                                                        [](const auto& groups) {
                                                          return std::make_unique<optim::Sgd>(

@@ -117,7 +117,7 @@ void JsonSection::Integer(absl::string_view key, int64_t* value, int64_t minimum
   if (!TakeAuto(key, *node, &found, automatic)) {
     const bool whole = node->kind == Kind::kReal && std::abs(node->real) < 0x1p62 &&
                        node->real == std::floor(node->real);
-    if (node->kind != Kind::kInteger && !whole) Refuse(key, "a whole number");
+    if (node->kind != Kind::kInteger && !whole) Refuse(key, "a whole number, below 2^62");
     found = whole ? static_cast<int64_t>(node->real) : node->integer;
   }
   if (found < minimum || found > maximum) {
@@ -215,10 +215,10 @@ void JsonSection::Finish() const {
   for (const JsonMember& member : node_->members) {
     if (std::find(known_.begin(), known_.end(), member.key) != known_.end()) continue;
     const std::string nearest = Nearest(member.key, known_);
-    throw InvalidArgumentError(
-        absl::StrCat("line ", member.value.line, ": ", PathOf(member.key.substr(0, kLongestKey)),
-                     " is no key that is known here",
-                     nearest.empty() ? "" : absl::StrCat("; the nearest is ", PathOf(nearest))));
+    throw InvalidArgumentError(absl::StrCat(
+        "line ", member.value.line, ": ", PathOf(Printable(member.key.substr(0, kLongestKey))),
+        " is no key that is known here",
+        nearest.empty() ? "" : absl::StrCat("; the nearest is ", PathOf(nearest))));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/error.h"
 #include "nlohmann/json.hpp"
@@ -90,7 +91,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     }
     for (const JsonMember& member : members) {
       if (member.key == text) {
-        return Fail(absl::StrCat("\"", text, "\" is there a second time, first on line ",
+        return Fail(absl::StrCat("\"", Printable(text), "\" is there a second time, first on line ",
                                  member.value.line, "; keep one"));
       }
     }
@@ -104,9 +105,10 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     if (!reason_.empty()) return false;
     // What was read last; the end of it is what does not fit.
     const size_t shown = std::min<size_t>(token.size(), 40);
-    return Fail(token.empty() ? "this is no valid JSON"
-                              : absl::StrCat("this is no valid JSON at '",
-                                             token.substr(token.size() - shown), "'"));
+    if (token.empty()) return Fail("this is no valid JSON");
+    return Fail(absl::StrCat("this is no valid JSON at '", token.substr(token.size() - shown),
+                             "'; JSON has no comments, no comma before a closing bracket, no NaN "
+                             "and no Infinity"));
   }
 
   JsonNode& root() { return root_; }
@@ -164,6 +166,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
+std::string Printable(absl::string_view text) { return absl::Utf8SafeCHexEscape(text); }
+
 std::string JsonNode::ToString() const {
   switch (kind) {
     case Kind::kNull:
@@ -175,7 +179,7 @@ std::string JsonNode::ToString() const {
     case Kind::kReal:
       return absl::StrCat(real);
     case Kind::kString:
-      return absl::StrCat("\"", text.substr(0, 80), text.size() > 80 ? "..." : "", "\"");
+      return absl::StrCat("\"", Printable(text.substr(0, 80)), text.size() > 80 ? "..." : "", "\"");
     case Kind::kObject:
       return "an object";
     case Kind::kArray:

@@ -44,6 +44,10 @@ struct JsonMember {
   JsonNode value;
 };
 
+// Text from a file as it is put into an error message: control characters, which would start a line
+// there or steer a terminal, as escapes.
+std::string Printable(absl::string_view text);
+
 // Throws InvalidArgument with the line for text that is no JSON object, is beyond a limit above,
 // has a key twice in one object, or a number beyond int64 and double.
 JsonNode ParseJsonTree(absl::string_view text);

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/models/mlp.h"
@@ -28,7 +29,6 @@
 namespace lockstep::strategies {
 namespace {
 
-using testing_util::ExpectError;
 using testing_util::FullGradients;
 using testing_util::MakeMlp;
 using testing_util::OnRanks;

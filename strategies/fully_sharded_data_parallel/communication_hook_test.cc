@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/comm/flight_record.h"
@@ -34,7 +35,6 @@ namespace lockstep::strategies {
 namespace {
 
 using absl::StatusCode;
-using testing_util::ExpectError;
 using testing_util::FullGradients;
 using testing_util::Gradients;
 using testing_util::LossOf;

@@ -17,6 +17,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/comm/process_group.h"
@@ -37,7 +38,6 @@ namespace lockstep::strategies {
 namespace {
 
 using absl::StatusCode;
-using testing_util::ExpectError;
 using testing_util::FullParameters;
 using testing_util::LossOf;
 using testing_util::MakeMlp;

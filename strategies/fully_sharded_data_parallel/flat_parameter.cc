@@ -143,13 +143,17 @@ void FlatParameter::TakeValue(size_t i, absl::FunctionRef<Tensor(const Tensor&)>
     const Tensor part = Slice(Flatten(value), 0, piece.begin, piece.end);
     CopyInto(pieces_[i], To(part, shard_.device()));
   }
+  // What may fail is over when the parameter becomes a part.
   const Tensor gradient = autograd::Grad(parameter);
+  Tensor kept;
+  if (gradient.defined()) {
+    const CategoryScope category(MemoryCategory::kGradient);
+    const Tensor part = Slice(Flatten(gradient), 0, piece.begin, piece.end);
+    kept = Clone(To(part, shard_.device()));
+  }
   autograd::SetGrad(parameter, {});
   parameter.SetData(pieces_[i]);
-  if (!gradient.defined()) return;
-  const CategoryScope category(MemoryCategory::kGradient);
-  const Tensor part = Slice(Flatten(gradient), 0, piece.begin, piece.end);
-  autograd::SetGrad(parameter, Clone(To(part, shard_.device())));
+  autograd::SetGrad(parameter, kept);
 }
 
 // ---- The whole ----

@@ -19,6 +19,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/temp_folder.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/models/gpt2.h"
@@ -45,7 +46,6 @@
 namespace lockstep::strategies {
 namespace {
 
-using testing_util::ExpectError;
 using testing_util::FullParameters;
 using testing_util::OnRanks;
 using testing_util::ValuesOf;

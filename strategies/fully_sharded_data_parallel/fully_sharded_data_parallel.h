@@ -127,7 +127,8 @@ class FullyShardedDataParallel {
   void Reshard(nn::Module& module);
 
   struct SummonOptions {
-    bool writeback = true;        // what is written to them is kept
+    // What is written to them is kept: of each rank its part, so write the same on all.
+    bool writeback = true;
     bool rank0_only = false;      // others see their parts; not with writeback
     bool offload_to_cpu = false;  // on the host device; not with writeback
     // Grad() is whole too. With writeback what Grad() is at the end is kept, perhaps nothing: the

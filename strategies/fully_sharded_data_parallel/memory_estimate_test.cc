@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/nn/linear.h"
@@ -24,7 +25,6 @@
 namespace lockstep::strategies {
 namespace {
 
-using testing_util::ExpectError;
 using Options = FullyShardedDataParallelOptions;
 using enum ShardingStrategy;
 

@@ -18,6 +18,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/mlp.h"
@@ -249,8 +250,8 @@ TEST(DeferredTest, RefusesWhatCannotBeMade) {
       const DeviceScope meta(kMeta);
       model = MakeWide();
     }
-    testing_util::ExpectError(absl::StatusCode::kFailedPrecondition, "",
-                              [&] { FullyShardedDataParallel fsdp(model, world); });
+    ExpectError(absl::StatusCode::kFailedPrecondition, "",
+                [&] { FullyShardedDataParallel fsdp(model, world); });
   });
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/models/mlp.h"
@@ -30,7 +31,6 @@ namespace {
 
 using absl::StatusCode;
 using testing_util::CallsSince;
-using testing_util::ExpectError;
 using testing_util::FullGradients;
 using testing_util::LossOf;
 using testing_util::MakeMlp;

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/base/temp_folder.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/mlp.h"
@@ -27,7 +28,6 @@
 namespace lockstep::strategies {
 namespace {
 
-using testing_util::ExpectError;
 using testing_util::FullParameters;
 using testing_util::LossOf;
 using testing_util::MakeMlp;

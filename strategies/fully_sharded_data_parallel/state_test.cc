@@ -14,6 +14,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/mlp.h"
@@ -31,7 +32,6 @@
 namespace lockstep::strategies {
 namespace {
 
-using testing_util::ExpectError;
 using testing_util::FullParameters;
 using testing_util::LossOf;
 using testing_util::MakeMlp;

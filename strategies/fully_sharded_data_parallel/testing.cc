@@ -5,11 +5,10 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/requires_grad.h"
-#include "lockstep/base/error.h"
 #include "lockstep/comm/flight_record.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
@@ -32,18 +31,6 @@ std::vector<std::string> Calls(const comm::Communicator& group, int64_t first, b
 }
 
 }  // namespace
-
-void ExpectError(absl::StatusCode code, const std::string& part,
-                 const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.message();
-    EXPECT_TRUE(absl::StrContains(error.message(), part)) << error.message();
-    return;
-  }
-  ADD_FAILURE() << "nothing was thrown; wanted: " << part;
-}
 
 void OnRanks(int ranks, const std::function<void(int, std::shared_ptr<comm::Communicator>)>& body) {
   const std::vector<Outcome> outcomes = RunRanks(ranks, [&](int rank, auto world) {

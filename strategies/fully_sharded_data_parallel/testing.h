@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/module.h"
@@ -20,9 +19,6 @@
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies::testing_util {
-
-// Fails the test unless `call` throws an Error of this code whose message has `part`.
-void ExpectError(absl::StatusCode code, const std::string& part, const std::function<void()>& call);
 
 // RunRanks() that fails the test where a rank throws.
 void OnRanks(int ranks,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/containers.h"
 #include "lockstep/nn/layer_norm.h"
@@ -21,7 +22,6 @@
 namespace lockstep::strategies {
 namespace {
 
-using testing_util::ExpectError;
 using Options = FullyShardedDataParallelOptions;
 using Lines = std::vector<std::string>;
 

@@ -5,6 +5,7 @@
 // thawed and wrapped again, and one that refuses to be used without.
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/device_mesh.h"
 #include "lockstep/models/mlp.h"
@@ -31,14 +33,15 @@
 #include "lockstep/strategies/fully_sharded_data_parallel/fully_sharded_data_parallel.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/testing.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/wrap_policy.h"
+#include "lockstep/tensor/named_tensors.h"
 #include "lockstep/tensor/ops.h"
+#include "lockstep/tensor/stream.h"
 
 namespace lockstep::strategies {
 namespace {
 
 using absl::StatusCode;
 using testing_util::AllParameters;
-using testing_util::ExpectError;
 using testing_util::FullGradients;
 using testing_util::FullParameters;
 using testing_util::Gradients;
@@ -226,6 +229,27 @@ TEST(GoneTest, NothingUsesWhatIsLeft) {
       refuses([&] { model->To(DType::kFloat64); });
     });
   }
+}
+
+// Here because the copy of its gradient has failed.
+TEST(GoneTest, WhatCouldNotBeTakenStaysWhole) {
+  OnRanks(2, [](int, Group world) {
+    auto model = MakeMlp(0);
+    const NamedTensors parameters = model->NamedParameters();
+    const auto& [name, bias] = parameters[parameters.size() - 1];
+    const Values values = bias.ToVector<double>();
+    const Tensor gradient = Zeros(bias.shape());
+    Event failed = Event::MakePending();
+    failed.Complete(std::make_exception_ptr(InternalError("the link is cut")));
+    gradient.storage()->SetPending(failed);
+    autograd::SetGrad(bias, gradient);
+    ExpectError(StatusCode::kInternal, "the link is cut",
+                [&] { Fsdp fsdp(model, world, Units()); });
+    EXPECT_EQ(bias.shape(), Shape({2})) << name;
+    EXPECT_EQ(bias.ToVector<double>(), values) << name;
+    ExpectError(StatusCode::kFailedPrecondition, "parameter layers.0.weight",
+                [&] { parameters[0].second.ToVector<double>(); });
+  });
 }
 
 TEST(GoneTest, PartsOfOneSizeAreNotTakenForParameters) {

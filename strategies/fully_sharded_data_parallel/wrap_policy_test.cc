@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/nn/activations.h"
 #include "lockstep/nn/attention.h"
@@ -21,7 +22,6 @@
 namespace lockstep::strategies {
 namespace {
 
-using testing_util::ExpectError;
 using Names = std::vector<std::string>;
 
 Names NamesOf(const std::vector<WrappedModule>& chosen) {

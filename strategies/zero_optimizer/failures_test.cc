@@ -3,6 +3,8 @@
 //
 // What a ZeroOptimizer refuses, and what happens when a rank does not come to a gather. Ranks are
 // threads.
+#include <chrono>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <string>
@@ -20,6 +22,7 @@
 #include "lockstep/nn/optim/sgd.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
+#include "lockstep/strategies/zero_optimizer/testing.h"
 #include "lockstep/strategies/zero_optimizer/zero_optimizer.h"
 #include "lockstep/tensor/ops.h"
 
@@ -46,18 +49,63 @@ class Layerwise : public optim::Sgd {
   bool is_elementwise() const override { return false; }
 };
 
-TEST(ZeroFailuresTest, StepDoesNotWaitForOtherRanks) {
-  std::promise<void> returned;
-  std::shared_future<void> stepped = returned.get_future().share();
-  ValuesOf(2, [&](int rank, auto world) {
+// Rank 1 comes to its gather when rank 0's Step() has returned.
+class StepInTurn {
+ public:
+  void operator()(int rank, std::shared_ptr<comm::Communicator> world) {
     auto model = std::make_shared<Weights>(Values{1, 2});
     DistributedDataParallel ddp(model, world);
     auto optimizer = MakeSgd(ddp);
     autograd::Backward(Sum((*model)[0] + (*model)[1]));
-    if (rank == 1) stepped.wait();
+    if (rank == 1) {
+      EXPECT_EQ(stepped_.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+    }
     optimizer->Step();
-    if (rank == 0) returned.set_value();
-    return Values{(*model)[0].Item<double>(), (*model)[1].Item<double>()};
+    if (rank == 0) returned_.set_value();
+    EXPECT_EQ((*model)[0].Item<double>(), 0);
+    EXPECT_EQ((*model)[1].Item<double>(), 1);
+  }
+
+ private:
+  std::promise<void> returned_;
+  std::shared_future<void> stepped_ = returned_.get_future().share();
+};
+
+TEST(ZeroFailuresTest, StepDoesNotWaitForOtherRanks) {
+  StepInTurn over_shm;
+  ValuesOf(2, [&](int rank, auto world) {
+    over_shm(rank, world);
+    return Values();
+  });
+  for (const bool flat : {false, true}) {
+    StepInTurn over_gloo;
+    testing_util::OverGloo(2, flat, [&](int rank, std::shared_ptr<comm::Communicator> world) {
+      over_gloo(rank, world);
+    });
+  }
+}
+
+// Leaves pieces of no elements alone.
+class SkipsEmpty : public optim::Sgd {
+ public:
+  using Sgd::Sgd;
+  void Step() override {
+    if (parameters()[0].second.numel() > 0) Sgd::Step();
+  }
+};
+
+// Graphs and caches of casts notice a step on each rank, also where no op writes to the bucket.
+TEST(ZeroFailuresTest, EachStepIsANewVersion) {
+  ValuesOf(2, [](int, auto world) {
+    auto model = std::make_shared<Weights>(Values{1});
+    DistributedDataParallel ddp(model, world);
+    auto optimizer =
+        MakeZeroOptimizer<SkipsEmpty>(ddp, model->NamedParameters(), optim::SgdOptions{.lr = 1});
+    autograd::Backward(Sum((*model)[0]));
+    const int64_t version = (*model)[0].version();
+    optimizer->Step();
+    EXPECT_GT((*model)[0].version(), version);
+    return Values{(*model)[0].template Item<double>()};
   });
 }
 

@@ -166,17 +166,23 @@ Trained TrainOn(int ranks, const TrainSettings& settings, const Trained& start) 
   return all[0];
 }
 
-Trained TrainOverGloo(int ranks, bool flat, const TrainSettings& settings) {
-  std::vector<Trained> all(static_cast<size_t>(ranks));
+void OverGloo(int ranks, bool flat,
+              const std::function<void(int, std::shared_ptr<comm::Communicator>)>& body) {
   comm::SpawnThreads(ranks, [&](comm::RankContext& context) {
     comm::ProcessGroupOptions options = context.group_options();
     options.backend = "gloo";
     options.bind_address = "127.0.0.1";
     options.host_grouping = flat ? comm::HostGrouping::kFlat : comm::HostGrouping::kAutomatic;
     options.timeout = absl::Seconds(30);
-    all[static_cast<size_t>(context.rank)] =
-        Train(context.rank, comm::InitProcessGroup(options), settings);
+    body(context.rank, comm::InitProcessGroup(options));
   }).ThrowIfFailed();
+}
+
+Trained TrainOverGloo(int ranks, bool flat, const TrainSettings& settings) {
+  std::vector<Trained> all(static_cast<size_t>(ranks));
+  OverGloo(ranks, flat, [&](int rank, std::shared_ptr<comm::Communicator> world) {
+    all[static_cast<size_t>(rank)] = Train(rank, std::move(world), settings);
+  });
   for (const Trained& trained : all) ExpectSame(trained.model, all[0].model);
   return all[0];
 }

@@ -7,6 +7,7 @@
 #define LOCKSTEP_STRATEGIES_ZERO_OPTIMIZER_TESTING_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,7 +67,11 @@ Trained Train(int rank, std::shared_ptr<comm::Communicator> world, const TrainSe
 // The trained numbers of ranks as threads; fails the test where a rank throws or has other
 // parameters than rank 0.
 Trained TrainOn(int ranks, const TrainSettings& settings, const Trained& start = {});
-// The same over gloo, flat (every rank as on a host of its own) or as ranks of one host.
+// Runs `body` on ranks as threads over gloo, flat (every rank as on a host of its own) or as ranks
+// of one host. Throws what a rank threw.
+void OverGloo(int ranks, bool flat,
+              const std::function<void(int rank, std::shared_ptr<comm::Communicator> world)>& body);
+// As TrainOn(), over gloo.
 Trained TrainOverGloo(int ranks, bool flat, const TrainSettings& settings);
 
 // Names, kinds and every bit.

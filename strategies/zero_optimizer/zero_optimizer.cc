@@ -21,7 +21,6 @@
 #include "lockstep/tensor/ops/views.h"
 #include "lockstep/tensor/storage.h"
 #include "lockstep/tensor/stream.h"
-#include "lockstep/tensor/thread_state.h"
 
 namespace lockstep::strategies {
 namespace {
@@ -138,8 +137,11 @@ void ZeroOptimizer::MoveIntoBucket(size_t b) {
   const RefPtr<Storage> storage =
       group_->Allocate(numel * ItemSize(plan.dtype), MemoryCategory::kParameter);
   Bucket& bucket = buckets_[b];
-  bucket.whole = FromStorage(storage, {numel}, plan.dtype);
-  bucket.mine = FromStorage(storage, {plan.part}, plan.dtype, plan.part * group_->rank());
+  bucket.storage = storage;
+  const RefPtr<Storage> alias = Storage::Lent(plan.device, storage->bytes());
+  alias->Attach(storage);
+  bucket.whole = FromStorage(alias, {numel}, plan.dtype);
+  bucket.mine = FromStorage(alias, {plan.part}, plan.dtype, plan.part * group_->rank());
   bucket.text = absl::StrCat("\"", NameOf(plan.parameters.front()), "\" to \"",
                              NameOf(plan.parameters.back()), "\"");
   ZeroInPlace(bucket.whole);  // padding travels too
@@ -210,9 +212,9 @@ ElementRange ZeroOptimizer::RangeOn(size_t parameter, int rank) const {
 void ZeroOptimizer::CheckPlaces() const {
   for (size_t i = 0; i < places_.size(); ++i) {
     const Tensor& parameter = ParameterAt(i);
-    const Tensor& whole = buckets_[places_[i].bucket].whole;
-    if (parameter.device() == whole.device() && parameter.dtype() == whole.dtype() &&
-        parameter.storage() == whole.storage() && parameter.offset() == places_[i].offset) {
+    const Bucket& bucket = buckets_[places_[i].bucket];
+    if (parameter.storage() == bucket.storage && parameter.dtype() == bucket.whole.dtype() &&
+        parameter.offset() == places_[i].offset) {
       continue;
     }
     throw FailedPreconditionError(absl::StrCat(
@@ -286,10 +288,6 @@ void ZeroOptimizer::StepPieces() {
 }
 
 void ZeroOptimizer::GatherBuckets() {
-  // What completes a work must not wait for memory that is pending until then. shm's collectives go
-  // to the memory itself; gloo's use ops and groups of their own, which wait for it.
-  const bool waits_where_used = group_->backend() == "shm";
-  std::vector<std::pair<const Bucket*, comm::Work>> works;
   for (size_t b = 0; b < plan_.size(); ++b) {
     const std::vector<size_t>& members = plan_[b].parameters;
     if (std::none_of(members.begin(), members.end(),
@@ -297,16 +295,10 @@ void ZeroOptimizer::GatherBuckets() {
       continue;
     }
     const Bucket& bucket = buckets_[b];
-    works.emplace_back(&bucket, group_->AllGather(bucket.mine, bucket.whole));
-    if (waits_where_used) WaitWhereUsed(bucket, works.back().second);
-  }
-  if (waits_where_used) return;
-  for (const auto& [bucket, work] : works) {
-    try {
-      work.Wait();
-    } catch (const Error& error) {
-      throw InContext(error, bucket->text);
-    }
+    WaitWhereUsed(bucket, group_->AllGather(bucket.mine, bucket.whole));
+    // What peers write here is of none of this rank's ops: graphs, and caches of casts, must
+    // notice.
+    bucket.storage->BumpVersion();
   }
 }
 
@@ -316,11 +308,11 @@ void ZeroOptimizer::WaitWhereUsed(const Bucket& bucket, const comm::Work& work) 
     gathered.Complete(error == nullptr ? nullptr
                                        : std::make_exception_ptr(InContext(*error, text)));
   });
-  bucket.whole.storage()->SetPending(gathered);
+  bucket.storage->SetPending(gathered);
 }
 
 void ZeroOptimizer::Synchronize() const {
-  for (const Bucket& bucket : buckets_) bucket.whole.storage()->WaitReady();
+  for (const Bucket& bucket : buckets_) bucket.storage->WaitReady();
 }
 
 }  // namespace lockstep::strategies

@@ -12,7 +12,7 @@
 //   for (...) {
 //     optimizer->ZeroGrad();
 //     autograd::Backward(model->Loss(ids, targets));
-//     optimizer->Step();        // over shm returns while parameters still travel
+//     optimizer->Step();        // returns while parameters still travel
 //   }
 //   optim::OptimizerState state = optimizer->ConsolidateState();   // on rank 0, as unsharded
 //
@@ -47,6 +47,7 @@
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
 #include "lockstep/strategies/zero_optimizer/partition.h"
 #include "lockstep/tensor/named_tensors.h"
+#include "lockstep/tensor/storage.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies {
@@ -110,8 +111,11 @@ class ZeroOptimizer final : public optim::Optimizer {
 
  private:
   struct Bucket {
-    Tensor whole;      // all elements, in one dimension
-    Tensor mine;       // this rank's part of it
+    RefPtr<Storage> storage;  // the parameters'; pending while they are gathered
+    // For the gather: all elements in one dimension, and this rank's part. Of the same memory
+    // behind a storage of their own, which is not pending: a backend that runs ops on them would
+    // wait for itself.
+    Tensor whole, mine;
     std::string text;  // for errors: its first and last parameter
   };
   // Where a parameter lies.
