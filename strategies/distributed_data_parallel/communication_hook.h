@@ -47,7 +47,8 @@ class CommunicationHook {
   virtual bool allows_passes_at_once() const { return false; }
 
   // Called after the buckets were laid out, at first and once more after the first backward: the
-  // same gradients, in other places.
+  // same gradients, in other places. The old buckets are gone then; a hook that has tensors of them
+  // keeps their memory until here.
   virtual void OnNewBuckets(const std::vector<GradientBucket*>& buckets) { (void)buckets; }
 
   // What it keeps between backwards, for training states; a hook that keeps something overrides

@@ -123,6 +123,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // reducer.cc: while backward runs.
   void OnGradient(int64_t parameter);
+  void CheckUsable() const;
   bool CountCall(size_t parameter);
   void BeginPass();
   void ResetPass(int64_t active);
@@ -130,6 +131,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void OnBackwardFailed();
   void PutIntoBucket(size_t parameter, bool may_miss);
   void AdoptIntoBucket(size_t parameter, const Tensor& gradient);
+  void AdoptIfThere(size_t parameter);
   void IssueFullBuckets();
   comm::Work Issue(Bucket& bucket);
   void StepFullBuckets(bool wait);
@@ -150,7 +152,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void DropGradients();
   void LearnGraph(const std::vector<bool>& globally_missing);
   void RebuildBuckets();
-  void LayOut(std::vector<BucketSpec> plan);
+  void LayOutAnew(std::vector<BucketSpec> plan);
+  void TakeOut(size_t parameter);
+  // `with_gradients`: each bucket takes its gradients in as soon as it is there.
+  void LayOut(std::vector<BucketSpec> plan, bool with_gradients);
 
   // reducer_state.cc
   void LoadSet(BucketSet& set, const StrategyState& state, int64_t wait);
@@ -185,6 +190,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   int64_t next_bucket_ = 0;           // first one not issued
   int64_t next_step_ = 0;             // first one whose parameters were not stepped
   bool may_rebuild_ = true;           // the buckets have their first layout
+  std::string broken_;                // why there are no buckets any more
   bool learned_ = false;              // static graph: the first pass is over
   std::vector<int64_t> expected_;     // static graph: calls of the hook in a pass
   std::vector<bool> never_used_;      // static graph: on this rank
