@@ -78,6 +78,7 @@ Reducer::Reducer(NamedTensors parameters, std::shared_ptr<comm::Communicator> gr
     : parameters_(std::move(parameters)),
       group_(std::move(group)),
       options_(options),
+      hook_taken_(options.hook ? options.hook->Take() : nullptr),
       place_(parameters_.size()),
       used_(parameters_.size(), false),
       kept_(parameters_.size()) {
@@ -125,6 +126,11 @@ bool Reducer::synchronizes() const {
 int64_t Reducer::passes() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return passes_;
+}
+
+bool Reducer::has_announcement() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return announce_ != nullptr;
 }
 
 void Reducer::SetAnnouncement(std::function<int64_t()> announce, bool divide_by_active) {

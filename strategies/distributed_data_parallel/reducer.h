@@ -64,7 +64,8 @@ struct ReducerOptions {
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
   // `parameters` require gradients. Call InstallHooks() on the shared object next. Throws
-  // Unimplemented for options that exclude each other, naming both.
+  // Unimplemented for options that exclude each other, naming both, and AlreadyExists for a hook
+  // that another one has.
   Reducer(NamedTensors parameters, std::shared_ptr<comm::Communicator> group,
           const ReducerOptions& options);
   ~Reducer();
@@ -79,6 +80,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // For uneven inputs (join.h). `announce` is called before each pass and returns the number of
   // ranks that have inputs; averages are over those with `divide_by_active`. Null: none.
+  bool has_announcement() const;
   void SetAnnouncement(std::function<int64_t()> announce, bool divide_by_active);
   // The pass of a rank without inputs, after an announcement that `active` ranks have some: adds
   // nothing but what earlier, unsynchronised backwards left.
@@ -88,8 +90,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void FinishPending();
   // What is in flight with staleness, once it has arrived, for training states: "N.gradient.NAME",
   // "N.report" and, where that is not 0, "N.bits", with N the turns until it is left (0 is next).
-  // `own` where a hook may leave each rank something else. LoadState() copies; before the first
-  // pass.
+  // `own` where a hook may leave each rank something else. LoadState() copies; it throws
+  // FailedPrecondition when something is in flight already.
   StrategyState SaveState();
   void LoadState(const StrategyState& state);
 
@@ -171,6 +173,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const NamedTensors parameters_;
   const std::shared_ptr<comm::Communicator> group_;
   const ReducerOptions options_;
+  const std::shared_ptr<void> hook_taken_;
   std::vector<BucketSpec> plan_;
   std::vector<BucketSet> sets_;
   size_t turn_ = 0;                                 // the set of this pass
