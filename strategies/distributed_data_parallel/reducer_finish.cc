@@ -40,6 +40,7 @@ void Reducer::ShadowPass(int64_t active) {
   const LayerScope no_autocast(DispatchLayer::kAutocast, false);  // Backward() may be under one
   CheckUsable();
   ResetPass(active);
+  in_pass_ = false;  // the next backward begins its own, also when this one fails
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (used_[i]) {
       PutIntoBucket(i, /*may_miss=*/true);
@@ -50,7 +51,6 @@ void Reducer::ShadowPass(int64_t active) {
   }
   IssueFullBuckets();
   WaitForSet(set());
-  in_pass_ = false;
   EndStatistics(0);
   GloballyMissing(set());
 }
