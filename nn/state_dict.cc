@@ -64,9 +64,7 @@ NamedTensors Module::StateTensors() const {
 
 NamedTensors Module::StateDict() const {
   NamedTensors state;
-  for (const auto& [name, slot] : AllSlots()) {
-    if (slot->persistent) state.Insert(name, Detach(*slot->tensor));
-  }
+  for (const auto& [name, tensor] : StateTensors()) state.Insert(name, Detach(tensor));
   return state;
 }
 

@@ -62,24 +62,41 @@ void CheckLimit(absl::string_view call, absl::string_view name, double value) {
   }
 }
 
-}  // namespace
-
-Tensor ClipGradNorm(TensorSpan parameters, double max_norm, const ClipGradNormOptions& options) {
-  CheckLimit("ClipGradNorm", "max_norm", max_norm);
-  autograd::NoGradScope no_grad;
-  const std::vector<DeviceGradients> groups = GradientsByDevice(parameters);
-  if (groups.empty()) return Zeros({});
-  const Tensor norm = NormOf(groups, options.kind);
+void Clip(absl::string_view call, const std::vector<DeviceGradients>& groups, const Tensor& norm,
+          double max_norm, const ClipGradNormOptions& options) {
   if (options.error_if_nonfinite && !std::isfinite(norm.Item<double>())) {
-    throw FailedPreconditionError(absl::StrCat("ClipGradNorm: the norm of the gradients is ",
-                                               norm.Item<double>(),
-                                               "; nothing was scaled. Lower the learning rate or "
-                                               "look for the first step whose loss is not finite"));
+    throw FailedPreconditionError(
+        absl::StrCat(call, ": the norm of the gradients is ", norm.Item<double>(),
+                     "; nothing was scaled. Lower the learning rate or look for the first step "
+                     "whose loss is not finite"));
   }
   for (const DeviceGradients& group : groups) {
     ClipByNorm(group.gradients, To(norm, group.device), max_norm);
   }
+}
+
+}  // namespace
+
+Tensor ClipGradNorm(TensorSpan parameters, double max_norm, const ClipGradNormOptions& options) {
+  constexpr char kCall[] = "ClipGradNorm";
+  CheckMaxNorm(kCall, max_norm);
+  autograd::NoGradScope no_grad;
+  const std::vector<DeviceGradients> groups = GradientsByDevice(parameters);
+  if (groups.empty()) return Zeros({});
+  const Tensor norm = NormOf(groups, options.kind);
+  Clip(kCall, groups, norm, max_norm, options);
   return norm;
+}
+
+void CheckMaxNorm(absl::string_view call, double max_norm) {
+  CheckLimit(call, "max_norm", max_norm);
+}
+
+void ClipGradsWithNorm(absl::string_view call, TensorSpan parameters, const Tensor& norm,
+                       double max_norm, const ClipGradNormOptions& options) {
+  CheckMaxNorm(call, max_norm);
+  autograd::NoGradScope no_grad;
+  Clip(call, GradientsByDevice(parameters), norm, max_norm, options);
 }
 
 void ClipGradValue(TensorSpan parameters, double limit) {

@@ -11,6 +11,7 @@
 #ifndef LOCKSTEP_NN_OPTIM_CLIP_H_
 #define LOCKSTEP_NN_OPTIM_CLIP_H_
 
+#include "absl/strings/string_view.h"
 #include "lockstep/tensor/ops/update.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -30,6 +31,12 @@ struct ClipGradNormOptions {
 // error_if_nonfinite.
 Tensor ClipGradNorm(TensorSpan parameters, double max_norm,
                     const ClipGradNormOptions& options = {});
+
+// The same in two parts, for a norm that is of more than these parameters: over ranks that have
+// some each. `call` is who asks, and begins the messages.
+void CheckMaxNorm(absl::string_view call, double max_norm);
+void ClipGradsWithNorm(absl::string_view call, TensorSpan parameters, const Tensor& norm,
+                       double max_norm, const ClipGradNormOptions& options);
 
 // Clamps every element of the gradients to [-limit, limit]. Throws InvalidArgument for a negative
 // limit.

@@ -12,12 +12,14 @@
 
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/testing.h"
 #include "lockstep/tensor/ops.h"
 
 namespace lockstep::optim {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::StartsWith;
 
 Tensor WithGradient(const std::vector<float>& gradient, Device device = Cpu(0)) {
   const Shape shape{static_cast<int64_t>(gradient.size())};
@@ -76,6 +78,30 @@ TEST(ClipGradNorm, Errors) {
   EXPECT_TRUE(std::isnan(ClipGradNorm(std::vector<Tensor>{a}, 1).Item<float>()));
   EXPECT_THROW(ClipGradNorm(std::vector<Tensor>{a}, -1), Error);
   EXPECT_THROW(ClipGradNorm(std::vector<Tensor>{a}, nan), Error);
+}
+
+TEST(ClipGradsWithNorm, ScalesByTheNormThatIsGiven) {
+  const Tensor a = WithGradient({3, 4}), b = WithGradient({1}, Cpu(1));
+  const Tensor none = autograd::SetRequiresGrad(Zeros({2}), true);
+  ClipGradsWithNorm("Half", std::vector<Tensor>{a, none, b}, Full({}, 10.0), 5, {});
+  EXPECT_FLOAT_EQ(autograd::Grad(a).Item<float>({1}), 2);
+  EXPECT_FLOAT_EQ(autograd::Grad(b).Item<float>(), 0.5f);
+  ClipGradsWithNorm("Half", {}, Full({}, 10.0), 5, {});
+}
+
+TEST(ClipGradsWithNorm, ErrorsNameTheCallAndScaleNothing) {
+  const Tensor a = WithGradient({3, 4});
+  const auto clip = [&](double norm, double max_norm) {
+    return MessageOf([&] {
+      ClipGradsWithNorm("Half", std::vector<Tensor>{a}, Full({}, norm), max_norm,
+                        {.error_if_nonfinite = true});
+    });
+  };
+  EXPECT_THAT(clip(std::numeric_limits<double>::infinity(), 1),
+              StartsWith("Half: the norm of the gradients is inf; nothing was scaled"));
+  EXPECT_THAT(clip(10, -1), StartsWith("Half: max_norm is -1"));
+  EXPECT_THAT(MessageOf([] { CheckMaxNorm("Half", -1); }), StartsWith("Half: max_norm is -1"));
+  EXPECT_THAT(autograd::Grad(a).ToVector<float>(), ElementsAre(3, 4));
 }
 
 TEST(ClipGradValue, Clamps) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lockstep/autograd/grad_mode.h"
-#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
+#include "lockstep/strategies/parameter_sync.h"
 
 namespace lockstep::strategies {
 

@@ -15,4 +15,17 @@ void CommunicationHook::LoadState(const StrategyState& state) {
                                           "; give the hook that the state was saved with"));
 }
 
+std::shared_ptr<void> CommunicationHook::Take() {
+  if (allows_passes_at_once()) return nullptr;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!taken_.expired()) {
+    throw AlreadyExistsError(
+        "DistributedDataParallel: another one has this communication_hook, which keeps something "
+        "between calls; make a hook for each");
+  }
+  auto taken = std::make_shared<char>();
+  taken_ = taken;
+  return taken;
+}
+
 }  // namespace lockstep::strategies

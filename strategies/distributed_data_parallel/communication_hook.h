@@ -12,10 +12,12 @@
 //   DistributedDataParallel ddp(model, world, {.communication_hook = std::make_shared<Halved>()});
 //
 // compression_hooks.h and power_sgd.h have ready ones. Every rank gives a hook of the same kind and
-// options. A hook that keeps state belongs to one DistributedDataParallel.
+// options. A hook that keeps something is of one DistributedDataParallel at a time.
 #ifndef LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_COMMUNICATION_HOOK_H_
 #define LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_COMMUNICATION_HOOK_H_
 
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -43,11 +45,13 @@ class CommunicationHook {
   }
 
   // Whether a bucket may be reduced for the next backward while its work of an earlier one is under
-  // way, as with `staleness`: the hook keeps nothing between calls, and has no Finish().
+  // way, as with `staleness`, and buckets of several modules at once: the hook keeps nothing
+  // between calls, and has no Finish().
   virtual bool allows_passes_at_once() const { return false; }
 
   // Called after the buckets were laid out, at first and once more after the first backward: the
-  // same gradients, in other places.
+  // same gradients, in other places. The old buckets are gone then; a hook that has tensors of them
+  // keeps their memory until here.
   virtual void OnNewBuckets(const std::vector<GradientBucket*>& buckets) { (void)buckets; }
 
   // What it keeps between backwards, for training states; a hook that keeps something overrides
@@ -56,6 +60,14 @@ class CommunicationHook {
   // anything else, before anything changes.
   virtual StrategyState SaveState() const { return {}; }
   virtual void LoadState(const StrategyState& state);
+
+  // For the strategy that calls it: the hook is taken as long as what this returns is kept. Throws
+  // AlreadyExists while it is, unless passes at once are allowed. Thread-safe.
+  std::shared_ptr<void> Take();
+
+ private:
+  std::mutex mutex_;
+  std::weak_ptr<void> taken_;
 };
 
 }  // namespace lockstep::strategies

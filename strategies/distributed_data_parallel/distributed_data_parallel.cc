@@ -9,9 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
-#include "lockstep/strategies/claim_gradient.h"
+#include "lockstep/strategies/claim_sharding.h"
 #include "lockstep/strategies/distributed_data_parallel/module_guard.h"
-#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
+#include "lockstep/strategies/lost_parameter.h"
+#include "lockstep/strategies/parameter_sync.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies {

@@ -57,7 +57,7 @@ struct DistributedDataParallelOptions {
   bool static_graph = false;
   // Grad() is a view of the bucket: the model's gradients exist once and are not copied back. A
   // tensor that Grad() gave shows later steps' gradients, and none once the first backward has laid
-  // the buckets out anew.
+  // the buckets out anew. Views have no history: not for gradients of gradients (create_graph).
   bool gradient_as_bucket_view = false;
   // Rank 0's buffers go to every rank before the first forward pass, by operator() of the module,
   // that follows a synchronised backward; not in evaluation (Eval(), NoGradScope), nor under
@@ -94,9 +94,9 @@ class DistributedDataParallel {
   // Every rank of `group` calls it. Throws InvalidArgument (null, no parameter requires a gradient,
   // device_ids that are not the parameters', unknown ignored ones, parameters of a dtype without
   // averages, ranks that differ, sizes below 1), AlreadyExists (a parameter's gradient is averaged
-  // by another strategy, or the parameter sharded), FailedPrecondition (it was sharded by one that
-  // is gone), Unimplemented (options that exclude each other) and what the group
-  // throws.
+  // by another strategy, the parameter is sharded, the communication hook is another one's),
+  // FailedPrecondition (it was sharded by one that is gone), Unimplemented (options that exclude
+  // each other) and what the group throws.
   //
   // The first backward after parameters were added, removed, replaced, moved, converted, frozen or
   // thawed throws FailedPrecondition: destroy this object, make the change, and make a new one; the
@@ -135,7 +135,7 @@ class DistributedDataParallel {
   StrategyState SaveState();
   // Copies what one with the same staleness and hook gave, on a module of the same parameters,
   // before the first backward. Buckets may be others. Throws InvalidArgument naming what does not
-  // fit.
+  // fit, and FailedPrecondition while averages are under way.
   void LoadState(const StrategyState& state);
 
   const std::shared_ptr<nn::Module>& module() const { return module_; }

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/work.h"
-#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
+#include "lockstep/strategies/parameter_sync.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -54,6 +54,11 @@ int Join::Round::first_active() const {
 
 Join::Join(std::vector<DistributedDataParallel*> modules, const JoinOptions& options)
     : modules_(std::move(modules)), options_(options), group_(CheckedGroup(modules_)) {
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    if (!modules_[i]->reducer_->has_announcement()) continue;
+    throw AlreadyExistsError(
+        absl::StrCat("Join: module ", i, " is in another Join; finish and destroy that one first"));
+  }
   for (size_t i = 0; i < modules_.size(); ++i) {
     const int64_t backward = 1 + 2 * static_cast<int64_t>(i);
     modules_[i]->reducer_->SetAnnouncement([this, backward] { return Announce(backward).active(); },

@@ -49,7 +49,7 @@ class Join {
  public:
   // The modules that are trained in the loop, in the same order on every rank, over one group. They
   // outlive this object. Throws InvalidArgument: none, null, given twice, of different groups, with
-  // staleness.
+  // staleness; AlreadyExists: in another Join.
   explicit Join(std::vector<DistributedDataParallel*> modules, const JoinOptions& options = {});
   // Without Finish() (an exception has left the loop) the group is aborted: the others are not left
   // waiting.

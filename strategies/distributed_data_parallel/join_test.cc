@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
+#include "lockstep/autograd/hooks.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
@@ -214,6 +215,30 @@ TEST(JoinTest, LeavingWithoutFinishFreesTheOthers) {
   });
   EXPECT_THAT(outcomes[0].message, HasSubstr("rank 1 left a Join without Finish()"));
   EXPECT_EQ(outcomes[1].message, "no more data");
+}
+
+// Rank 0 has no batches and takes part in a step of rank 1's that fails: what it hears then, and
+// from its own backwards, is why.
+TEST(JoinTest, AStepThatFailsIsToldToTheShadow) {
+  const auto outcomes = RunRanks(2, [](int rank, auto world) {
+    auto model = std::make_shared<Weights>(Values{1, 1});
+    DistributedDataParallel ddp(model, world, {.bucket_cap_bytes = 1, .first_bucket_bytes = 1});
+    {
+      Join join({&ddp});
+      if (rank == 0) {
+        EXPECT_THAT(MessageOf([&] { join.Finish(); }), HasSubstr("backward failed on rank 1"));
+      } else {
+        const Tensor inner = (*model)[0] * 2.0;
+        autograd::RegisterHook(inner, [](const Tensor&) -> Tensor { throw DataLossError("bad"); });
+        EXPECT_EQ(MessageOf([&] { Backward(Sum(inner * (*model)[1])); }), "bad");
+      }
+    }
+    Backward(Sum((*model)[0] * (*model)[1]));
+    return Values();
+  });
+  for (const auto& outcome : outcomes) {
+    EXPECT_THAT(outcome.message, HasSubstr("backward failed on rank 1"));
+  }
 }
 
 TEST(JoinTest, Refusals) {

@@ -3,6 +3,7 @@
 //
 // Which parameters are reduced, in which buckets and when. Ranks are threads.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -11,17 +12,22 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/autograd/backward.h"
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/hooks.h"
 #include "lockstep/autograd/requires_grad.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/testing.h"
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/work.h"
 #include "lockstep/models/mlp.h"
 #include "lockstep/nn/module.h"
+#include "lockstep/strategies/distributed_data_parallel/communication_hook.h"
 #include "lockstep/strategies/distributed_data_parallel/distributed_data_parallel.h"
+#include "lockstep/strategies/distributed_data_parallel/gradient_bucket.h"
 #include "lockstep/strategies/distributed_data_parallel/testing.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
@@ -136,6 +142,84 @@ TEST(LayoutTest, ViewsOfBucketsAreTheOnlyGradients) {
       return Values();
     });
   }
+}
+
+// Buckets of two gradients, of which the observed order puts none beside its old neighbour: each
+// old bucket is needed for long.
+TEST(LayoutTest, TheNewLayoutNeedsNoSecondSetOfBuckets) {
+  constexpr int64_t kCount = 8, kNumel = 16 << 10, kBytes = 4 * kNumel;
+  class Wide : public nn::Module {
+   public:
+    Wide() {
+      for (int64_t i = 0; i < kCount; ++i) {
+        RegisterParameter(absl::StrCat("w", i), &weights[static_cast<size_t>(i)],
+                          Full({kNumel}, 1.0));
+      }
+    }
+    std::array<Tensor, kCount> weights;
+  };
+  for (const bool views : {false, true}) {
+    ValuesOf(1, [&](int, auto world) {
+      auto model = std::make_shared<Wide>();
+      DistributedDataParallel ddp(model, world,
+                                  {.bucket_cap_bytes = 2 * kBytes,
+                                   .first_bucket_bytes = 2 * kBytes,
+                                   .gradient_as_bucket_view = views});
+      const auto before = Members(ddp);
+      Tensor y = Full({kNumel}, 1.0);
+      for (const size_t i : {0, 4, 2, 6, 1, 5, 3, 7}) y = y * model->weights[i];
+      const Tensor loss = Sum(y);
+      ResetPeakBytes(Cpu());
+      Backward(loss);
+      EXPECT_NE(Members(ddp), before);
+      const MemoryStats stats = GetMemoryStats(Cpu());
+      const int64_t gradients = kCount * kBytes;
+      const int64_t held = stats.current[MemoryCategory::kGradient];
+      const int64_t peak = stats.peak[MemoryCategory::kGradient];
+      EXPECT_NEAR(static_cast<double>(held), static_cast<double>((views ? 1 : 2) * gradients),
+                  4096);
+      // One bucket's gradients are outside of it for a moment.
+      EXPECT_LE(peak, held + (views ? 2 * kBytes : 0) + 4096);
+      Values values;
+      for (const Tensor& weight : model->weights) {
+        values.push_back(Max(Grad(weight)).template Item<double>());
+        values.push_back(Min(Grad(weight)).template Item<double>());
+      }
+      EXPECT_EQ(values, Values(2 * kCount, 1)) << "the gradients came along";
+      return values;
+    });
+  }
+}
+
+TEST(LayoutTest, WithoutItsBucketsItSaysSo) {
+  class NoMemory : public CommunicationHook {
+   public:
+    comm::Work Reduce(GradientBucket& bucket, comm::Communicator& group) override {
+      return group.AllReduce(bucket.buffer(), {.op = comm::ReduceOp::kAverage});
+    }
+    void OnNewBuckets(const std::vector<GradientBucket*>&) override {
+      if (++calls_ == 2) throw ResourceExhaustedError("no memory is left");
+    }
+
+   private:
+    int calls_ = 0;
+  };
+  ValuesOf(1, [](int, auto world) {
+    auto model = std::make_shared<Weights>(Values{1, 1});
+    DistributedDataParallel ddp(model, world,
+                                {.bucket_cap_bytes = 1,
+                                 .first_bucket_bytes = 1,
+                                 .communication_hook = std::make_shared<NoMemory>()});
+    EXPECT_THAT(MessageOf([&] {
+                  Backward(Chain(*model, {0, 1}, 1));
+                }),
+                HasSubstr("no memory is left"));
+    const Error error = ErrorOf([&] { Backward(Chain(*model, {0, 1}, 1)); });
+    EXPECT_EQ(error.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(error.message(), HasSubstr("could not be laid out anew"));
+    EXPECT_THAT(error.message(), HasSubstr("no memory is left"));
+    return Values();
+  });
 }
 
 TEST(LayoutTest, EachDTypeAndDeviceHasItsBuckets) {

@@ -97,17 +97,19 @@ PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options) : options_(options) {
 
 void PowerSgdHook::OnNewBuckets(const std::vector<GradientBucket*>& buckets) {
   messages_.assign(buckets.size(), Message());
-  places_.clear();
+  compressed_.clear();
   for (const GradientBucket* bucket : buckets) {
     for (size_t i = 0; i < bucket->gradients().size(); ++i) {
       const Tensor& gradient = bucket->gradients()[i];
-      if (IsCompressed(gradient)) places_[bucket->names()[i]] = AsMatrix(gradient);
+      if (!IsCompressed(gradient)) continue;
+      compressed_[bucket->names()[i]] = {AsMatrix(gradient).shape(), gradient.dtype(),
+                                         gradient.device()};
     }
   }
 }
 
-int64_t PowerSgdHook::FactorRank(const Tensor& matrix) const {
-  return std::min({options_.rank, matrix.size(0), matrix.size(1)});
+int64_t PowerSgdHook::FactorRank(const Shape& matrix) const {
+  return std::min({options_.rank, matrix[0], matrix[1]});
 }
 
 bool PowerSgdHook::IsCompressed(const Tensor& gradient) const {
@@ -123,7 +125,7 @@ Tensor PowerSgdHook::StartingQ(const std::string& name, const Tensor& matrix) co
   const auto last = qs_.find(name);
   if (options_.warm_start && last != qs_.end()) return last->second;
   const int64_t columns = matrix.size(1);
-  const int64_t k = FactorRank(matrix);
+  const int64_t k = FactorRank(matrix.shape());
   // By the parameter's name and the step: the same whatever the buckets are.
   Generator generator({options_.seed + Hash64(name), kDataStream, static_cast<uint64_t>(step_)});
   return RandomNormal(
@@ -142,7 +144,7 @@ PowerSgdHook::Message PowerSgdHook::MakeMessage(const GradientBucket& bucket) {
       continue;
     }
     Factors factors{.matrix = AsMatrix(gradient), .p = {}, .q = {}, .name = bucket.names()[i]};
-    const int64_t k = FactorRank(factors.matrix);
+    const int64_t k = FactorRank(factors.matrix.shape());
     first += factors.matrix.size(0) * k;
     second += factors.matrix.size(1) * k;
     message.factors.push_back(std::move(factors));
@@ -156,7 +158,7 @@ PowerSgdHook::Message PowerSgdHook::MakeMessage(const GradientBucket& bucket) {
   }
   for (Factors& factors : message.factors) {
     const int64_t rows = factors.matrix.size(0), columns = factors.matrix.size(1);
-    const int64_t k = FactorRank(factors.matrix);
+    const int64_t k = FactorRank(factors.matrix.shape());
     factors.p = first_parts.Next(rows, k);
     factors.q = second_parts.Next(columns, k);
   }
@@ -224,16 +226,16 @@ void PowerSgdHook::LoadState(const StrategyState& state) {
     absl::string_view name = full_name;
     const bool is_q = absl::ConsumePrefix(&name, kQ);
     if (!is_q && !absl::ConsumePrefix(&name, kError)) refuse(full_name, tensor, "it has no such");
-    const auto place = places_.find(std::string(name));
-    if (place == places_.end()) refuse(full_name, tensor, "no such gradient is compressed");
-    const Tensor& matrix = place->second;
-    const Shape wanted = is_q ? Shape({matrix.size(1), FactorRank(matrix)}) : matrix.shape();
-    if (tensor.shape() != wanted || tensor.dtype() != matrix.dtype()) {
+    const auto found = compressed_.find(std::string(name));
+    if (found == compressed_.end()) refuse(full_name, tensor, "no such gradient is compressed");
+    const auto& [matrix, dtype, device] = found->second;
+    const Shape wanted = is_q ? Shape({matrix[1], FactorRank(matrix)}) : matrix;
+    if (tensor.shape() != wanted || tensor.dtype() != dtype) {
       refuse(full_name, tensor,
              absl::StrCat("rank ", options_.rank, " wants ", ToString(wanted), " of ",
-                          DTypeName(matrix.dtype())));
+                          DTypeName(dtype)));
     }
-    (is_q ? qs : errors)[std::string(name)] = To(Clone(tensor), matrix.device());
+    (is_q ? qs : errors)[std::string(name)] = To(Clone(tensor), device);
   };
   for (const auto& [name, tensor] : state.shared) {
     if (name == kStep) {

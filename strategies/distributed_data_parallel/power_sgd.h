@@ -29,6 +29,9 @@
 #include "lockstep/strategies/distributed_data_parallel/communication_hook.h"
 #include "lockstep/strategies/distributed_data_parallel/gradient_bucket.h"
 #include "lockstep/strategies/strategy_state.h"
+#include "lockstep/tensor/device.h"
+#include "lockstep/tensor/dtype.h"
+#include "lockstep/tensor/shape.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::strategies {
@@ -75,6 +78,12 @@ class PowerSgdHook final : public CommunicationHook {
     Tensor q;       // [c, k], in the buffers that are sent
     std::string name;
   };
+  // A gradient that is compressed, for longer than its bucket.
+  struct Compressed {
+    Shape matrix;
+    DType dtype = DType::kFloat32;
+    Device device;
+  };
   // Of one bucket, for a step.
   struct Message {
     std::vector<Factors> factors;
@@ -85,14 +94,14 @@ class PowerSgdHook final : public CommunicationHook {
   };
 
   bool IsCompressed(const Tensor& gradient) const;
-  int64_t FactorRank(const Tensor& matrix) const;
+  int64_t FactorRank(const Shape& matrix) const;
   Message MakeMessage(const GradientBucket& bucket);
   Tensor StartingQ(const std::string& name, const Tensor& matrix) const;
 
   PowerSgdOptions options_;
   int64_t step_ = 0;
-  std::vector<Message> messages_;         // of each bucket
-  std::map<std::string, Tensor> places_;  // of the gradients that are compressed, as matrices
+  std::vector<Message> messages_;  // of each bucket
+  std::map<std::string, Compressed> compressed_;
   std::map<std::string, Tensor> errors_;  // by parameter
   std::map<std::string, Tensor> qs_;
 };

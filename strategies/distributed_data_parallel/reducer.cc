@@ -78,6 +78,7 @@ Reducer::Reducer(NamedTensors parameters, std::shared_ptr<comm::Communicator> gr
     : parameters_(std::move(parameters)),
       group_(std::move(group)),
       options_(options),
+      hook_taken_(options.hook ? options.hook->Take() : nullptr),
       place_(parameters_.size()),
       used_(parameters_.size(), false),
       kept_(parameters_.size()) {
@@ -94,7 +95,7 @@ Reducer::Reducer(NamedTensors parameters, std::shared_ptr<comm::Communicator> gr
     }
   }
   sets_.resize(static_cast<size_t>(options_.staleness) + 1);
-  LayOut(PlanBuckets(gradients, options_.buckets));
+  LayOut(PlanBuckets(gradients, options_.buckets), /*with_gradients=*/false);
 }
 
 Reducer::~Reducer() {
@@ -125,6 +126,11 @@ bool Reducer::synchronizes() const {
 int64_t Reducer::passes() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return passes_;
+}
+
+bool Reducer::has_announcement() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return announce_ != nullptr;
 }
 
 void Reducer::SetAnnouncement(std::function<int64_t()> announce, bool divide_by_active) {
@@ -163,23 +169,24 @@ std::vector<GradientBucket*> Reducer::BucketPointers(BucketSet& set) const {
   return pointers;
 }
 
-void Reducer::LayOut(std::vector<BucketSpec> plan) {
+void Reducer::LayOut(std::vector<BucketSpec> plan, bool with_gradients) {
   plan_ = std::move(plan);
-  const int64_t count = static_cast<int64_t>(plan_.size());
-  for (BucketSet& set : sets_) {
-    std::vector<Bucket> buckets;
-    for (int64_t i = 0; i < count; ++i) {
-      buckets.emplace_back(
-          GradientBucket(i, count, plan_[static_cast<size_t>(i)], parameters_, *group_));
-    }
-    set.buckets = std::move(buckets);
-    if (options_.hook) set.report = Zeros({1}, {.dtype = DType::kFloat32, .device = Cpu()});
-  }
   for (size_t b = 0; b < plan_.size(); ++b) {
     for (size_t i = 0; i < plan_[b].gradients.size(); ++i) {
       place_[static_cast<size_t>(plan_[b].gradients[i])] = {static_cast<int64_t>(b),
                                                             static_cast<int64_t>(i)};
     }
+  }
+  const int64_t count = static_cast<int64_t>(plan_.size());
+  for (BucketSet& set : sets_) {
+    set.buckets.clear();
+    for (int64_t b = 0; b < count; ++b) {
+      const BucketSpec& spec = plan_[static_cast<size_t>(b)];
+      set.buckets.emplace_back(GradientBucket(b, count, spec, parameters_, *group_));
+      if (!with_gradients) continue;
+      for (const int64_t i : spec.gradients) AdoptIfThere(static_cast<size_t>(i));
+    }
+    if (options_.hook) set.report = Zeros({1}, {.dtype = DType::kFloat32, .device = Cpu()});
   }
   if (options_.hook) options_.hook->OnNewBuckets(BucketPointers(sets_[0]));
 }
@@ -188,6 +195,7 @@ void Reducer::OnGradient(int64_t parameter) {
   std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
   const LayerScope no_autocast(DispatchLayer::kAutocast, false);  // Backward() may be under one
+  CheckUsable();
   const size_t index = static_cast<size_t>(parameter);
   const Tensor gradient = autograd::Grad(parameters_[index].second);
   if (!gradient.defined()) return;  // every contribution was undefined: as if unused
@@ -206,6 +214,14 @@ void Reducer::OnGradient(int64_t parameter) {
   PutIntoBucket(index, /*may_miss=*/false);
   IssueFullBuckets();
   if (options_.optimizer_in_backward != nullptr) StepFullBuckets(/*wait=*/false);
+}
+
+void Reducer::CheckUsable() const {
+  if (broken_.empty()) return;
+  throw FailedPreconditionError(absl::StrCat(
+      "DistributedDataParallel: the buckets could not be laid out anew after the first "
+      "backward (",
+      broken_, "); destroy it and make a new one, in a new group"));
 }
 
 // Whether the gradient is complete with this call of its hook. Throws where there may be none.
@@ -284,6 +300,11 @@ void Reducer::AdoptIntoBucket(size_t parameter, const Tensor& gradient) {
   if (IsSamePlace(gradient, place)) return;
   CopyInto(place, gradient);
   autograd::SetGrad(parameters_[parameter].second, AliasOf(place));
+}
+
+void Reducer::AdoptIfThere(size_t parameter) {
+  const Tensor gradient = autograd::Grad(parameters_[parameter].second);
+  if (gradient.defined()) AdoptIntoBucket(parameter, gradient);
 }
 
 // Puts what there is of a parameter's gradient into its bucket: nothing is zeros, and is reported

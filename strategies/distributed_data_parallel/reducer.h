@@ -64,7 +64,8 @@ struct ReducerOptions {
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
   // `parameters` require gradients. Call InstallHooks() on the shared object next. Throws
-  // Unimplemented for options that exclude each other, naming both.
+  // Unimplemented for options that exclude each other, naming both, and AlreadyExists for a hook
+  // that another one has.
   Reducer(NamedTensors parameters, std::shared_ptr<comm::Communicator> group,
           const ReducerOptions& options);
   ~Reducer();
@@ -79,6 +80,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // For uneven inputs (join.h). `announce` is called before each pass and returns the number of
   // ranks that have inputs; averages are over those with `divide_by_active`. Null: none.
+  bool has_announcement() const;
   void SetAnnouncement(std::function<int64_t()> announce, bool divide_by_active);
   // The pass of a rank without inputs, after an announcement that `active` ranks have some: adds
   // nothing but what earlier, unsynchronised backwards left.
@@ -88,8 +90,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void FinishPending();
   // What is in flight with staleness, once it has arrived, for training states: "N.gradient.NAME",
   // "N.report" and, where that is not 0, "N.bits", with N the turns until it is left (0 is next).
-  // `own` where a hook may leave each rank something else. LoadState() copies; before the first
-  // pass.
+  // `own` where a hook may leave each rank something else. LoadState() copies; it throws
+  // FailedPrecondition when something is in flight already.
   StrategyState SaveState();
   void LoadState(const StrategyState& state);
 
@@ -123,6 +125,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // reducer.cc: while backward runs.
   void OnGradient(int64_t parameter);
+  void CheckUsable() const;
   bool CountCall(size_t parameter);
   void BeginPass();
   void ResetPass(int64_t active);
@@ -130,6 +133,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void OnBackwardFailed();
   void PutIntoBucket(size_t parameter, bool may_miss);
   void AdoptIntoBucket(size_t parameter, const Tensor& gradient);
+  void AdoptIfThere(size_t parameter);
   void IssueFullBuckets();
   comm::Work Issue(Bucket& bucket);
   void StepFullBuckets(bool wait);
@@ -150,7 +154,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void DropGradients();
   void LearnGraph(const std::vector<bool>& globally_missing);
   void RebuildBuckets();
-  void LayOut(std::vector<BucketSpec> plan);
+  void LayOutAnew(std::vector<BucketSpec> plan);
+  void TakeOut(size_t parameter);
+  // `with_gradients`: each bucket takes its gradients in as soon as it is there.
+  void LayOut(std::vector<BucketSpec> plan, bool with_gradients);
 
   // reducer_state.cc
   void LoadSet(BucketSet& set, const StrategyState& state, int64_t wait);
@@ -166,6 +173,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const NamedTensors parameters_;
   const std::shared_ptr<comm::Communicator> group_;
   const ReducerOptions options_;
+  const std::shared_ptr<void> hook_taken_;
   std::vector<BucketSpec> plan_;
   std::vector<BucketSet> sets_;
   size_t turn_ = 0;                                 // the set of this pass
@@ -185,6 +193,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   int64_t next_bucket_ = 0;           // first one not issued
   int64_t next_step_ = 0;             // first one whose parameters were not stepped
   bool may_rebuild_ = true;           // the buckets have their first layout
+  std::string broken_;                // why there are no buckets any more
   bool learned_ = false;              // static graph: the first pass is over
   std::vector<int64_t> expected_;     // static graph: calls of the hook in a pass
   std::vector<bool> never_used_;      // static graph: on this rank

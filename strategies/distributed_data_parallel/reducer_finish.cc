@@ -9,8 +9,8 @@
 #include "lockstep/autograd/grad_mode.h"
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
-#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
 #include "lockstep/strategies/distributed_data_parallel/reducer.h"
+#include "lockstep/strategies/parameter_sync.h"
 #include "lockstep/tensor/dispatch.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/elementwise.h"
@@ -38,7 +38,9 @@ void Reducer::ShadowPass(int64_t active) {
   std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
   const LayerScope no_autocast(DispatchLayer::kAutocast, false);  // Backward() may be under one
+  CheckUsable();
   ResetPass(active);
+  in_pass_ = false;  // the next backward begins its own, also when this one fails
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (used_[i]) {
       PutIntoBucket(i, /*may_miss=*/true);
@@ -49,7 +51,6 @@ void Reducer::ShadowPass(int64_t active) {
   }
   IssueFullBuckets();
   WaitForSet(set());
-  in_pass_ = false;
   EndStatistics(0);
   GloballyMissing(set());
 }
@@ -243,17 +244,35 @@ void Reducer::RebuildBuckets() {
   for (const auto& [name, parameter] : parameters_) {
     gradients.push_back({parameter.numel(), parameter.dtype(), parameter.device()});
   }
-  if (!options_.gradient_as_bucket_view) {
-    LayOut(PlanBuckets(gradients, order, options_.buckets));
-    return;
+  LayOutAnew(PlanBuckets(gradients, order, options_.buckets));
+}
+
+// The old buckets go before the new ones come, so that gradients never need twice their memory.
+// Those that are views of buckets wait outside, where each is alone: a bucket that has to wait for
+// the last of its gradients to find its new place would be there for long.
+void Reducer::LayOutAnew(std::vector<BucketSpec> plan) {
+  const bool views = options_.gradient_as_bucket_view;
+  try {
+    std::vector<Bucket>& old = set().buckets;
+    for (; !old.empty(); old.pop_back()) {
+      if (!views) continue;
+      for (const int64_t i : plan_[old.size() - 1].gradients) TakeOut(static_cast<size_t>(i));
+    }
+    LayOut(std::move(plan), /*with_gradients=*/views);
+  } catch (const Error& error) {
+    broken_ = error.message();
+    group_->Abort(
+        absl::StrCat("rank ", group_->rank(), " could not lay out its buckets: ", broken_));
+    throw;
   }
-  std::vector<Tensor> old;
-  for (size_t i = 0; i < parameters_.size(); ++i) old.push_back(PlaceOf(set(), i));
-  LayOut(PlanBuckets(gradients, order, options_.buckets));
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor gradient = autograd::Grad(parameters_[i].second);
-    if (gradient.defined() && IsSamePlace(gradient, old[i])) AdoptIntoBucket(i, gradient);
-  }
+}
+
+void Reducer::TakeOut(size_t parameter) {
+  const Tensor& tensor = parameters_[parameter].second;
+  const Tensor gradient = autograd::Grad(tensor);
+  if (!gradient.defined() || !IsSamePlace(gradient, PlaceOf(set(), parameter))) return;
+  const CategoryScope category(MemoryCategory::kGradient);
+  autograd::SetGrad(tensor, Clone(gradient));
 }
 
 }  // namespace lockstep::strategies

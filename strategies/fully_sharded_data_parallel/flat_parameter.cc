@@ -10,7 +10,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
-#include "lockstep/strategies/claim_gradient.h"
+#include "lockstep/strategies/lost_parameter.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"

@@ -69,7 +69,7 @@ class FlatParameter {
   FlatParameter(FlatPlan plan, const FlatParameterOptions& options, const ShardingGroups& groups,
                 std::shared_ptr<BufferPool> pool, std::shared_ptr<ShardingStatistics> statistics,
                 absl::FunctionRef<Tensor(const Tensor& parameter)> value_of);
-  // The parameters are lost (claim_gradient.h), unless Release() was called.
+  // The parameters are lost (lost_parameter.h), unless Release() was called.
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;

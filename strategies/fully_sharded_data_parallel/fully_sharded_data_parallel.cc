@@ -19,9 +19,11 @@
 #include "lockstep/comm/subgroups.h"
 #include "lockstep/nn/deferred_init.h"
 #include "lockstep/strategies/claim_gradient.h"
-#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
+#include "lockstep/strategies/claim_sharding.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_plan.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_settings.h"
+#include "lockstep/strategies/lost_parameter.h"
+#include "lockstep/strategies/parameter_sync.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/ops/creation.h"
 #include "lockstep/tensor/ops/elementwise.h"
@@ -307,13 +309,12 @@ std::vector<FullyShardedDataParallel::Piece> FullyShardedDataParallel::Pieces() 
 
 Tensor FullyShardedDataParallel::ClipGradNorm(double max_norm,
                                               const optim::ClipGradNormOptions& options) {
-  if (!(max_norm >= 0)) {
-    throw InvalidArgumentError(absl::StrCat(kName, ": ClipGradNorm: max_norm is ", max_norm,
-                                            "; it is a number that is not negative"));
-  }
+  const std::string call = absl::StrCat(kName, ": ClipGradNorm");
+  optim::CheckMaxNorm(call, max_norm);
   runtime_->CheckIdle("ClipGradNorm");
   const autograd::NoGradScope no_grad;
-  std::map<std::string, std::vector<Tensor>> gradients;  // by device
+  std::map<std::string, std::vector<Tensor>> gradients;  // that are sharded, by device
+  std::vector<Tensor> clipped;
   absl::flat_hash_set<const TensorImpl*> sharded;
   const bool two = options.kind == NormKind::kTwo;
   const auto norm_of = [&](const std::vector<Tensor>& tensors) {
@@ -323,15 +324,13 @@ Tensor FullyShardedDataParallel::ClipGradNorm(double max_norm,
   const auto add = [&](double a, double b) {
     return two ? a + b * b : (std::isnan(a) || a > b ? a : b);
   };
-  const auto collect = [&](const Tensor& parameter) {
-    const Tensor gradient = autograd::Grad(parameter);
-    if (gradient.defined()) gradients[ToString(gradient.device())].push_back(gradient);
-  };
   for (const auto& unit : runtime_->units()) {
     for (const auto& flat : unit.flats) {
       for (const auto& [name, parameter] : flat->parameters()) {
         sharded.insert(&parameter.impl());
-        collect(parameter);
+        clipped.push_back(parameter);
+        const Tensor gradient = autograd::Grad(parameter);
+        if (gradient.defined()) gradients[ToString(gradient.device())].push_back(gradient);
       }
     }
   }
@@ -348,19 +347,11 @@ Tensor FullyShardedDataParallel::ClipGradNorm(double max_norm,
     const Tensor gradient = autograd::Grad(parameter);
     if (!gradient.defined()) continue;
     total = add(total, norm_of({gradient}));
-    collect(parameter);
+    clipped.push_back(parameter);
   }
   const double norm = two ? std::sqrt(total) : total;
-  if (options.error_if_nonfinite && !std::isfinite(norm)) {
-    throw FailedPreconditionError(absl::StrCat(
-        kName, ": ClipGradNorm: the norm of the gradients is ", norm,
-        "; nothing was scaled. Lower the learning rate or look for the first step whose loss is "
-        "not finite"));
-  }
   const Tensor result = Full({}, norm, {.dtype = DType::kFloat32, .device = Cpu()});
-  for (const auto& [device, tensors] : gradients) {
-    ClipByNorm(tensors, To(result, tensors[0].device()), max_norm);
-  }
+  optim::ClipGradsWithNorm(call, clipped, result, max_norm, options);
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/autograd/requires_grad.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategies/claim_gradient.h"
+#include "lockstep/strategies/claim_sharding.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/gradient_division.h"
 #include "lockstep/strategies/fully_sharded_data_parallel/unit_settings.h"
 #include "lockstep/tensor/device.h"

@@ -452,10 +452,8 @@ std::vector<double> Pipeline::Impl::SquaresOfNorms(NormKind kind) const {
 }
 
 Tensor Pipeline::ClipGradNorm(double max_norm, const optim::ClipGradNormOptions& options) {
-  if (!(max_norm >= 0)) {
-    throw InvalidArgumentError(absl::StrCat("Pipeline: ClipGradNorm: max_norm is ", max_norm,
-                                            "; it is a number that is not negative"));
-  }
+  constexpr char kCall[] = "Pipeline: ClipGradNorm";
+  optim::CheckMaxNorm(kCall, max_norm);
   const autograd::NoGradScope no_grad;
   std::vector<double> values = impl_->SquaresOfNorms(options.kind);
   if (impl_->options.shard_group != nullptr) {
@@ -470,21 +468,12 @@ Tensor Pipeline::ClipGradNorm(double max_norm, const optim::ClipGradNormOptions&
   }
   const double total = Combine(options.kind, values);
   const double norm = options.kind == NormKind::kTwo ? std::sqrt(total) : total;
-  if (options.error_if_nonfinite && !std::isfinite(norm)) {
-    throw FailedPreconditionError(absl::StrCat(
-        "Pipeline: ClipGradNorm: the norm of the gradients is ", norm,
-        "; nothing was scaled. Lower the learning rate or look for the first step whose loss is "
-        "not finite"));
-  }
   const Tensor result = Full({}, norm, {.dtype = DType::kFloat32, .device = Cpu()});
+  std::vector<Tensor> parameters;
   for (const auto& [stage, tree] : impl_->trees) {
-    std::vector<Tensor> gradients;
-    for (const Tensor& parameter : tree->Parameters()) {
-      const Tensor gradient = autograd::Grad(parameter);
-      if (gradient.defined()) gradients.push_back(gradient);
-    }
-    if (!gradients.empty()) ClipByNorm(gradients, To(result, gradients[0].device()), max_norm);
+    for (const Tensor& parameter : tree->Parameters()) parameters.push_back(parameter);
   }
+  optim::ClipGradsWithNorm(kCall, parameters, result, max_norm, options);
   return result;
 }
 

@@ -13,7 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/nn/module.h"
-#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
+#include "lockstep/strategies/parameter_sync.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/memory.h"

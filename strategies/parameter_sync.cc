@@ -1,6 +1,6 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "lockstep/strategies/distributed_data_parallel/parameter_sync.h"
+#include "lockstep/strategies/parameter_sync.h"
 
 #include <cstddef>
 #include <string>
@@ -15,7 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/byte_strings.h"
 #include "lockstep/comm/work.h"
-#include "lockstep/strategies/claim_gradient.h"
+#include "lockstep/strategies/lost_parameter.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/shape.h"

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Making the ranks' parameters the same: pure functions over a communicator.
-#ifndef LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
-#define LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
+#ifndef LOCKSTEP_STRATEGIES_PARAMETER_SYNC_H_
+#define LOCKSTEP_STRATEGIES_PARAMETER_SYNC_H_
 
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ namespace lockstep::strategies {
 // shapes, dtypes and whether they require gradients; and the same `settings`, "<option>=<value>"
 // each: ranks that differ in one would do different things and not notice. The error names
 // `strategy`, the first tensor or setting that differs and both ranks. Throws FailedPrecondition
-// for a tensor whose elements are lost (claim_gradient.h). Two AllGathers.
+// for a tensor whose elements are lost (lost_parameter.h). Two AllGathers.
 void VerifySameTensors(absl::string_view strategy, const NamedTensors& tensors,
                        comm::Communicator& group, const std::vector<std::string>& settings = {});
 
@@ -32,4 +32,4 @@ std::vector<int64_t> BroadcastIndices(const std::vector<int64_t>& indices,
 
 }  // namespace lockstep::strategies
 
-#endif  // LOCKSTEP_STRATEGIES_DISTRIBUTED_DATA_PARALLEL_PARAMETER_SYNC_H_
+#endif  // LOCKSTEP_STRATEGIES_PARAMETER_SYNC_H_
