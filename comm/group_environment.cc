@@ -20,11 +20,14 @@
 namespace lockstep::comm {
 namespace {
 
-// Above the ports that Linux hands out by itself.
-constexpr int kFirstSlurmPort = 61440;
-constexpr int64_t kSlurmPorts = 4096;
-constexpr int kFirstUserPort = 1024;
+// Linux hands out ports by itself, to any connection, from this one on ...
+constexpr int kFirstHandedOutPort = 32768;
+// ... up to 60999. Above are those that jobs share by number.
+constexpr int kFirstJobPort = 61440;
+constexpr int64_t kJobPorts = 4096;
 constexpr int kLastPort = 65535;
+
+int JobPort(int64_t number) { return kFirstJobPort + static_cast<int>(number % kJobPorts); }
 
 enum class Starter { kTorchrun, kSlurm, kOpenMpi, kIndexedJob };
 
@@ -144,7 +147,7 @@ int SlurmMasterPort(EnvironmentReader& reader) {
   if (!reader.Has("SLURM_JOB_ID")) return reader.Number("MASTER_PORT", 1);
   const int64_t job = reader.Number("SLURM_JOB_ID", 0);
   const int64_t step = reader.NumberOr("SLURM_STEP_ID", 0, 0);
-  return kFirstSlurmPort + static_cast<int>((job + 1009 * step) % kSlurmPorts);
+  return JobPort(job + 1009 * step);
 }
 
 bool IsLoopback(absl::string_view address) {
@@ -167,13 +170,12 @@ void ReadLauncherStore(EnvironmentReader& reader, ProcessGroupOptions* options) 
 
 // torchrun's agent serves a store of its own at MASTER_PORT, for ranks that speak its protocol.
 // Ours is beside it, at another port for each attempt: one that rank 0 has just left may be taken
-// still.
+// still. Where the agent took a port that was free, the next one may be any connection's, or have
+// been a moment ago, which is enough to refuse it.
 int PortBesideTheAgent(EnvironmentReader& reader, int agent_port) {
-  const int attempt = reader.NumberOr("TORCHELASTIC_RESTART_COUNT", 0, 0);
-  const int64_t ports = kLastPort - kFirstUserPort + 1;
-  const int64_t beyond = int64_t{agent_port} + 1 + attempt - kFirstUserPort;
-  if (beyond < 0) return static_cast<int>(beyond) + kFirstUserPort;
-  return kFirstUserPort + static_cast<int>(beyond % ports);
+  const int64_t port =
+      int64_t{agent_port} + 1 + reader.NumberOr("TORCHELASTIC_RESTART_COUNT", 0, 0);
+  return port < kFirstHandedOutPort ? static_cast<int>(port) : JobPort(port);
 }
 
 void ReadMeetingPlace(EnvironmentReader& reader, Starter starter, ProcessGroupOptions* options) {

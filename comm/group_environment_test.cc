@@ -58,11 +58,16 @@ TEST(EnvironmentTest, TorchrunsAgentHasMasterPort) {
   EXPECT_EQ(PortBesideAgent("29500", ""), 29501);
   EXPECT_EQ(PortBesideAgent("29500", "0"), 29501);
   EXPECT_EQ(PortBesideAgent("29500", "3"), 29504);
-  EXPECT_EQ(PortBesideAgent("65534", "0"), 65535);
-  EXPECT_EQ(PortBesideAgent("65535", "0"), 1024);
-  EXPECT_EQ(PortBesideAgent("65535", "2"), 1026);
   EXPECT_EQ(PortBesideAgent("80", "0"), 81);
-  // Ranks of torchrun's static rendezvous have the port for themselves.
+  EXPECT_EQ(PortBesideAgent("32766", "0"), 32767);
+  // Not one that Linux gives to connections, 32768 to 60999: 61440 + the port mod 4096.
+  EXPECT_EQ(PortBesideAgent("32767", "0"), 61440);
+  EXPECT_EQ(PortBesideAgent("37093", "0"), 61440 + 37094 % 4096);
+  EXPECT_EQ(PortBesideAgent("37093", "1"), 61440 + 37095 % 4096);
+  EXPECT_EQ(PortBesideAgent("61440", "0"), 61441);
+  EXPECT_EQ(PortBesideAgent("65534", "0"), 65535);
+  EXPECT_EQ(PortBesideAgent("65535", "2147483647"), 61440 + 65535 % 4096);
+  // Where the agent has no store there, ranks have the port for themselves.
   EXPECT_EQ(
       ProcessGroupOptionsFromEnvironment(With(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "False"))
           .master_port,

@@ -112,7 +112,8 @@ using Environment = std::map<std::string, std::string>;
 //   torchrun, PyTorchJob  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 //     Without the local ones: all ranks are on this host, but in a pod of Kubernetes one rank is.
 //     With TORCHELASTIC_USE_AGENT_STORE=True, as torchrun says by default, its agent has that port,
-//     and rank 0 serves at MASTER_PORT + 1 + TORCHELASTIC_RESTART_COUNT (after 65535 comes 1024).
+//     and rank 0 serves at MASTER_PORT + 1 + TORCHELASTIC_RESTART_COUNT; where that is above 32767,
+//     and so may be a connection's, at 61440 + that number mod 4096.
 //   //tools:launch        these, and LOCKSTEP_STORE (host:port of a store that it serves),
 //     LOCKSTEP_TOKEN_FILE, or LOCKSTEP_RENDEZVOUS (file:///folder): new for each attempt.
 //   Slurm                 SLURM_PROCID, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_NUM_TASKS or

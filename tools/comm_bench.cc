@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "lockstep/comm/spawn.h"
 #include "lockstep/tools/comm_bench_case.h"
 #include "lockstep/tools/comm_bench_options.h"
+#include "lockstep/tools/run_tool.h"
 
 namespace lockstep::comm_bench {
 namespace {
@@ -61,7 +61,7 @@ void Print(const Options& options, const std::string& backend, const std::string
                 op.c_str(), options.ranks, static_cast<long long>(bytes), in_place ? "yes" : "no",
                 m.seconds * 1e6, algorithm, bus, static_cast<long long>(m.errors));
   }
-  std::fflush(stdout);
+  tools::FlushOutput();
 }
 
 void RankMain(comm::RankContext& context) {
@@ -99,7 +99,7 @@ int Run(const std::vector<std::string>& arguments) {
   if (!options.json) {
     std::printf("%-8s %-15s %5s %12s %9s %12s %10s %10s %7s\n", "backend", "op", "ranks", "bytes",
                 "in place", "latency us", "alg GB/s", "bus GB/s", "errors");
-    std::fflush(stdout);
+    tools::FlushOutput();
   }
   comm::Spawn(options.ranks, RankMain,
               {.mode = options.mode, .argument = absl::StrJoin(arguments, "\n")})
@@ -112,12 +112,5 @@ int Run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lockstep::comm::MaybeRunSpawnedRank(argc, argv);
-  try {
-    return lockstep::comm_bench::Run({argv + 1, argv + argc});
-  } catch (const lockstep::Error& error) {
-    std::fprintf(stderr, "comm_bench: %s\n", error.message().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "comm_bench: %s\n", error.what());
-  }
-  return 1;
+  return lockstep::tools::RunTool("comm_bench", argc, argv, lockstep::comm_bench::Run);
 }

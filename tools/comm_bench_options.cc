@@ -20,20 +20,12 @@ namespace lockstep::comm_bench {
 namespace {
 
 constexpr int kMaxRanks = 64;
-constexpr int64_t kMaxBytes = int64_t{8} << 30;
+constexpr int kMaxGib = 8;
 
 [[noreturn]] void Refuse(absl::string_view flag, absl::string_view value,
                          absl::string_view allowed) {
   throw lockstep::InvalidArgumentError(
       absl::StrCat("--", flag, "=", value, ": ", allowed, " (see --help)"));
-}
-
-int64_t ParseSize(absl::string_view text) {
-  const int64_t bytes = tools::ParseSize(text, kMaxBytes);
-  if (bytes == 0) {
-    Refuse("sizes", text, "sizes are 1 to 8GiB: bytes, or a number of KiB, MiB or GiB");
-  }
-  return bytes;
 }
 
 std::vector<std::string> ParseOps(absl::string_view value) {
@@ -64,10 +56,7 @@ void Set(absl::string_view flag, absl::string_view value, Options* options) {
   } else if (flag == "op") {
     options->ops = ParseOps(value);
   } else if (flag == "sizes") {
-    options->sizes.clear();
-    for (const absl::string_view size : absl::StrSplit(value, ',')) {
-      options->sizes.push_back(ParseSize(size));
-    }
+    options->sizes = tools::ParseSizes(flag, value, kMaxGib);
   } else if (flag == "mode") {
     if (value != "processes" && value != "threads") Refuse(flag, value, "processes or threads");
     options->mode = value == "threads" ? comm::SpawnMode::kThreads : comm::SpawnMode::kProcesses;

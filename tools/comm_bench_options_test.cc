@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/spawn.h"
@@ -42,9 +43,14 @@ TEST(OptionsTest, RefusesByName) {
     return std::string("accepted");
   };
   EXPECT_TRUE(absl::StrContains(message("--ranks=0"), "--ranks=0: 1 to 64 ranks"));
-  EXPECT_TRUE(absl::StrContains(message("--sizes=1KB"), "--sizes=1KB: sizes are 1 to 8GiB"));
+  EXPECT_TRUE(absl::StrContains(message("--sizes=1KB"),
+                                "--sizes=1KB: \"1KB\" is no size: sizes are 1 to 8GiB"));
   EXPECT_TRUE(absl::StrContains(message("--sizes=9GiB"), "9GiB"));
-  EXPECT_TRUE(absl::StrContains(message("--sizes="), "--sizes=: sizes are"));
+  for (const char* text : {"1GiBKiB", "1GiBMiB", "1KiBKiB", "-1", "KiB", "99999999999999999999"}) {
+    EXPECT_TRUE(absl::StrContains(message(absl::StrCat("--sizes=8,", text)),
+                                  absl::StrCat("\"", text, "\" is no size")));
+  }
+  EXPECT_TRUE(absl::StrContains(message("--sizes="), "--sizes=: \"\" is no size"));
   for (const char* backend : {"", "nccl", "shm,", "shm,mpi"}) {
     const std::string flag = std::string("--backend=") + backend;
     EXPECT_TRUE(absl::StrContains(message(flag), flag + ": backends are shm, gloo"));

@@ -88,6 +88,20 @@ TEST(CommBenchTest, PrintsATableWithoutJson) {
   EXPECT_TRUE(Contains(lines[1], "all_reduce")) << lines[1];
 }
 
+// By this process, which prints the heading, or by rank 0, which prints the rows.
+TEST(CommBenchTest, OutputThatIsLostIsAnError) {
+  const TestFolder folder;
+  for (const char* flags :
+       {"--json --mode=processes >/dev/full", "--json --mode=threads >/dev/full", ">/dev/full",
+        "--json --mode=processes >&-", "--help >&-"}) {
+    const std::string command = absl::StrCat("exec ", launch_test::ProgramPath(kBench),
+                                             " --sizes=8 --backend=gloo ", flags);
+    TestProcess process("/bin/sh", {"-c", command}, folder);
+    EXPECT_EQ(process.Wait(), 1) << flags;
+    EXPECT_TRUE(Contains(process.err(), "cannot write to stdout: ")) << flags << process.err();
+  }
+}
+
 TEST(CommBenchTest, SaysWhatIsWrongInOneLine) {
   const TestFolder folder;
   for (const auto& [flag, text] :

@@ -4,7 +4,6 @@
 // Says from the flight records of a job's ranks where they parted: flight_report.h, or --help.
 
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "lockstep/base/caller_path.h"
 #include "lockstep/base/error.h"
 #include "lockstep/tools/flight_report.h"
+#include "lockstep/tools/run_tool.h"
 
 namespace lockstep::flight_recorder {
 namespace {
@@ -60,12 +60,5 @@ int Run(const std::vector<std::string>& arguments) {
 }  // namespace lockstep::flight_recorder
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::flight_recorder::Run({argv + 1, argv + argc});
-  } catch (const lockstep::Error& error) {
-    std::fprintf(stderr, "flight_recorder: %s\n", error.message().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "flight_recorder: %s\n", error.what());
-  }
-  return 1;
+  return lockstep::tools::RunTool("flight_recorder", argc, argv, lockstep::flight_recorder::Run);
 }

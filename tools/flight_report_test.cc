@@ -291,7 +291,7 @@ TEST_F(FlightReportTest, DamagedFilesAreNamedAndSkipped) {
 TEST_F(FlightReportTest, TheProgram) {
   Report(2, Uneven);
   const auto run = [](const std::string& arguments) {
-    FILE* pipe = popen(absl::StrCat("tools/flight_recorder ", arguments, " 2>&1").c_str(), "r");
+    FILE* pipe = popen(absl::StrCat("tools/flight_recorder 2>&1 ", arguments).c_str(), "r");
     std::string output;
     for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) output.push_back(static_cast<char>(c));
     return absl::StrCat(WEXITSTATUS(pclose(pipe)), " ", output);
@@ -300,6 +300,10 @@ TEST_F(FlightReportTest, TheProgram) {
   EXPECT_EQ(run("--json " + folder_), absl::StrCat("0 ", ToJson(report_)));
   EXPECT_TRUE(absl::StartsWith(run("--help"), "0 flight_recorder [--json]"));
   EXPECT_EQ(run("-h"), run("--help"));
+  EXPECT_EQ(
+      run(folder_ + " >/dev/full"),
+      "1 flight_recorder: cannot write to stdout: No space left on device: what was printed is "
+      "not whole\n");
   EXPECT_EQ(run(""), "1 flight_recorder: which folder? See --help\n");
   EXPECT_TRUE(absl::StrContains(run("--xml " + folder_), "\"--xml\" is not expected"));
   EXPECT_TRUE(

@@ -8,15 +8,15 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_split.h"
-#include "lockstep/base/error.h"
 #include "lockstep/tools/launcher/keeper.h"
 #include "lockstep/tools/launcher/launcher.h"
 #include "lockstep/tools/launcher/options.h"
+#include "lockstep/tools/run_tool.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -31,8 +31,8 @@ Environment ReadEnvironment() {
   return environment;
 }
 
-int Run(int argc, char** argv) {
-  const LaunchOptions options = ParseLaunchOptions({argv + 1, argv + argc});
+int Run(const std::vector<std::string>& arguments) {
+  const LaunchOptions options = ParseLaunchOptions(arguments);
   if (options.help) {
     std::fputs(LaunchHelp().c_str(), stdout);
     return 0;
@@ -45,12 +45,5 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lockstep::launcher::MaybeRunKeeper(argc, argv);
-  try {
-    return lockstep::launcher::Run(argc, argv);
-  } catch (const lockstep::Error& error) {
-    std::fprintf(stderr, "launch: %s\n", error.message().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "launch: %s\n", error.what());
-  }
-  return 1;
+  return lockstep::tools::RunTool("launch", argc, argv, lockstep::launcher::Run);
 }

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "lockstep/strategies/pipeline/simulate.h"
 #include "lockstep/strategies/pipeline/timeline.h"
 #include "lockstep/tools/pipeline_schedule_options.h"
+#include "lockstep/tools/run_tool.h"
 
 namespace lockstep::pipeline_schedule {
 namespace {
@@ -120,12 +120,6 @@ int Run(const std::vector<std::string>& arguments) {
 }  // namespace lockstep::pipeline_schedule
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::pipeline_schedule::Run({argv + 1, argv + argc});
-  } catch (const lockstep::Error& error) {
-    std::fprintf(stderr, "pipeline_schedule: %s\n", error.message().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "pipeline_schedule: %s\n", error.what());
-  }
-  return 1;
+  return lockstep::tools::RunTool("pipeline_schedule", argc, argv,
+                                  lockstep::pipeline_schedule::Run);
 }

@@ -6,14 +6,15 @@
 #define LOCKSTEP_TOOLS_SIZE_TEXT_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
 namespace lockstep::tools {
 
-// Bytes of "4096", "1KiB", "64MiB" or "1GiB"; 0 for anything else and unless it is 1 to
-// `max_bytes`.
-int64_t ParseSize(absl::string_view text, int64_t max_bytes);
+// Bytes of each of "4096,1KiB,64MiB,1GiB". `max_gib`: the largest allowed. Throws InvalidArgument
+// that names the flag, its value and what is allowed.
+std::vector<int64_t> ParseSizes(absl::string_view flag, absl::string_view value, int max_gib);
 
 }  // namespace lockstep::tools
 

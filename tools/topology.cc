@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -22,6 +21,7 @@
 #include "lockstep/tensor/peer_access.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/tensor/thread_state.h"
+#include "lockstep/tools/run_tool.h"
 #include "lockstep/tools/topology_options.h"
 
 namespace lockstep::topology {
@@ -144,12 +144,5 @@ int Run(const std::vector<std::string>& arguments) {
 }  // namespace lockstep::topology
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::topology::Run({argv + 1, argv + argc});
-  } catch (const lockstep::Error& error) {
-    std::fprintf(stderr, "topology: %s\n", error.message().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "topology: %s\n", error.what());
-  }
-  return 1;
+  return lockstep::tools::RunTool("topology", argc, argv, lockstep::topology::Run);
 }

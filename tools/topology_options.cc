@@ -15,7 +15,7 @@
 namespace lockstep::topology {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 30;
+constexpr int kMaxGib = 1;
 constexpr int kMaxThreads = 1024;
 
 [[noreturn]] void Refuse(absl::string_view flag, absl::string_view value,
@@ -43,14 +43,7 @@ void Set(absl::string_view flag, absl::string_view value, Options* options) {
   if (flag == "devices") {
     options->devices = ParseDevices(value);
   } else if (flag == "sizes") {
-    options->sizes.clear();
-    for (const absl::string_view size : absl::StrSplit(value, ',')) {
-      const int64_t bytes = tools::ParseSize(size, kMaxBytes);
-      if (bytes == 0) {
-        Refuse(flag, value, "sizes are 1 to 1GiB: bytes, or a number of KiB, MiB or GiB");
-      }
-      options->sizes.push_back(bytes);
-    }
+    options->sizes = tools::ParseSizes(flag, value, kMaxGib);
   } else if (flag == "threads") {
     if (!absl::SimpleAtoi(value, &options->threads) || options->threads < 0 ||
         options->threads > kMaxThreads) {

@@ -44,7 +44,8 @@ TEST(OptionsTest, RefusesByName) {
   EXPECT_THAT(message("--devices="), HasSubstr("--devices=: "));
   EXPECT_THAT(message("--devices=meta"), HasSubstr("meta has no memory"));
   EXPECT_THAT(message("--devices=cpu:1,cpu:1"), HasSubstr("cpu:1 is given twice"));
-  EXPECT_THAT(message("--sizes=1KB"), HasSubstr("--sizes=1KB: sizes are 1 to 1GiB"));
+  EXPECT_THAT(message("--sizes=1KB"),
+              HasSubstr("--sizes=1KB: \"1KB\" is no size: sizes are 1 to 1GiB"));
   EXPECT_THAT(message("--sizes=2GiB"), HasSubstr("1 to 1GiB"));
   EXPECT_THAT(message("--threads=-1"), HasSubstr("--threads=-1: 1 to 1024 threads"));
   EXPECT_THAT(message("--device=cpu:0"), HasSubstr("--device=cpu:0: no such flag"));
@@ -106,6 +107,16 @@ TEST(TopologyTest, WrongInputIsOneLineAndStatusOne) {
     EXPECT_EQ(outcome.out, "") << flags;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
     EXPECT_EQ(outcome.err.find("topology: "), 0u) << outcome.err;
+  }
+}
+
+TEST(TopologyTest, OutputThatIsLostIsAnError) {
+  for (const char* where : {">/dev/full", ">&-"}) {
+    for (const char* flags : {"--devices=host --sizes=1KiB ", "--help "}) {
+      const Outcome outcome = RunProgram(absl::StrCat(flags, where));
+      EXPECT_EQ(outcome.status, 1) << flags << where;
+      EXPECT_EQ(outcome.err.find("topology: cannot write to stdout: "), 0u) << outcome.err;
+    }
   }
 }
 

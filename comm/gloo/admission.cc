@@ -24,7 +24,8 @@ namespace {
 constexpr size_t kProofBytes = 32;
 // For all that one connection has to say: a rank needs one exchange.
 constexpr absl::Duration kPatience = absl::Seconds(10);
-constexpr size_t kMostGuests = 128;
+// Guests beside those who may be ranks, all of which may come at once.
+constexpr size_t kMostStrangers = 128;
 
 // The first bytes on a connection.
 struct Hello {
@@ -80,16 +81,16 @@ Progress Hear(Guest& guest, const std::string& secret, const std::vector<UniqueF
   return told ? Progress::kProved : Progress::kStranger;
 }
 
-// Those who have connected since. Whoever has waited longest makes room.
-void Welcome(int listener, std::list<Guest>& guests) {
-  for (size_t come = 0; come < kMostGuests; ++come) {
+// Those who have connected since. Beyond `most` guests, whoever has waited longest makes room.
+void Welcome(int listener, size_t most, std::list<Guest>& guests) {
+  for (size_t come = 0; come < most; ++come) {
     UniqueFd socket = Accept(listener, Now());
     if (!socket.valid()) {
       // Out of descriptors, perhaps: what strangers hold is to be had.
       if (come == 0 && !guests.empty()) guests.pop_front();
       return;
     }
-    if (guests.size() == kMostGuests) guests.pop_front();
+    if (guests.size() >= most) guests.pop_front();
     guests.push_back({.socket = std::move(socket)});
   }
 }
@@ -121,7 +122,9 @@ std::vector<UniqueFd> AdmitRanks(int listener, const std::string& secret, int wo
       const bool stays = progress == Progress::kWaits && !guest->patience.Expired();
       guest = stays ? std::next(guest) : guests.erase(guest);
     }
-    if (entries[0].revents != 0) Welcome(listener, guests);
+    if (entries[0].revents != 0) {
+      Welcome(listener, kMostStrangers + static_cast<size_t>(missing), guests);
+    }
   }
   return links;
 }

@@ -22,7 +22,7 @@ namespace lockstep::comm::gloo {
 // Admits each of the ranks 1 to world_size - 1 once and returns their connections, by rank;
 // invalid ones are of ranks that did not come before the deadline (and rank 0's own). Connections
 // are heard side by side: one that says nothing, or nonsense, holds up nobody and is dropped, at
-// the latest when 128 newer ones have come.
+// the latest when 128 newer ones have come beside those that may be ranks.
 std::vector<UniqueFd> AdmitRanks(int listener, const std::string& secret, int world_size,
                                  Deadline deadline);
 

@@ -4,6 +4,7 @@
 // Strangers at rank 0's port: whatever they do, the ranks are admitted without waiting for them.
 #include "lockstep/comm/gloo/admission.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -13,12 +14,13 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/comm/socket.h"
+#include "lockstep/comm/store_token.h"
 
 namespace lockstep::comm::gloo {
 namespace {
 
 constexpr char kSecret[] = "secret";
-constexpr size_t kGreetingBytes = 32 + 4;  // nonce and rank
+constexpr size_t kGreetingBytes = kNonceBytes + 4;  // nonce and rank
 
 Deadline In(double seconds) { return Deadline::After(absl::Seconds(seconds)); }
 
@@ -81,6 +83,32 @@ TEST_F(AdmissionTest, AFloodMakesRoomForRanks) {
   for (const int rank : {1, 2}) EXPECT_TRUE(Prove(rank)) << rank;
   EXPECT_EQ(Admitted(), (Ranks{1, 2}));
   EXPECT_LT(seconds_, 9);
+}
+
+// All have said who they are before one proves it, as on hosts that are busy.
+TEST_F(AdmissionTest, ManyRanksAtOnceTakeNoRoomFromEachOther) {
+  constexpr int kRanks = 200;
+  const std::string nonce = NewNonce();
+  std::vector<UniqueFd> ranks;
+  for (int32_t rank = 1; rank < kRanks; ++rank) {
+    ranks.push_back(Connect());
+    std::string greeting = nonce;
+    greeting.append(reinterpret_cast<const char*>(&rank), sizeof(rank));
+    EXPECT_EQ(SendAll(ranks.back().get(), greeting, In(60)), IoResult::kOk);
+  }
+  Admit(kRanks, In(60));
+  std::vector<std::string> theirs;
+  for (const UniqueFd& rank : ranks) {
+    theirs.emplace_back(kNonceBytes, '\0');
+    EXPECT_EQ(ReceiveAll(rank.get(), theirs.back().data(), kNonceBytes, In(60)), IoResult::kOk);
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const std::string proof = ClientProof(kSecret, nonce, theirs[i]);
+    EXPECT_EQ(SendAll(ranks[i].get(), proof, In(60)), IoResult::kOk) << "rank " << i + 1;
+    char answer = 0;
+    EXPECT_EQ(ReceiveAll(ranks[i].get(), &answer, 1, In(60)), IoResult::kOk) << "rank " << i + 1;
+  }
+  EXPECT_EQ(Admitted().size(), ranks.size());
 }
 
 TEST_F(AdmissionTest, OnlyThoseWhoKnowTheSecretOnceEach) {

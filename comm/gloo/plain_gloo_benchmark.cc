@@ -46,11 +46,11 @@
 #include "lockstep/comm/socket.h"
 #include "lockstep/comm/spawn.h"
 #include "lockstep/comm/store.h"
+#include "lockstep/comm/test_hosts.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/shape.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/tensor/tensor_data.h"
-#include "lockstep/tests/launch/hosts.h"
 
 namespace lockstep::comm {
 namespace {
@@ -227,7 +227,7 @@ void MeasureOnHost(const Flags& flags) {
 }
 
 void RunHosts(int ranks, const Flags& flags) {
-  const launch_test::Hosts hosts(kHosts);
+  const Hosts hosts(kHosts);
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
   const std::string program(self, static_cast<size_t>(std::max<ssize_t>(length, 0)));

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Launchers on several hosts, whose links are cut.
-#include "lockstep/tests/launch/hosts.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,12 +15,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/comm/test_hosts.h"
 #include "lockstep/tests/launch/test_process.h"
 
 namespace lockstep::launch_test {
 namespace {
 
 namespace fs = std::filesystem;
+
+using comm::Hosts;
 
 class HostsTest : public testing::Test {
  protected:

@@ -13,13 +13,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tests/launch/hosts.h"
+#include "lockstep/comm/test_hosts.h"
 #include "lockstep/tests/launch/test_process.h"
 
 namespace lockstep::launch_test {
 namespace {
 
 namespace fs = std::filesystem;
+
+using comm::Hosts;
 
 constexpr char kLaunch[] = "tools/launch";
 

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The launcher as a user runs it, on one node, with shell scripts as ranks.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <csignal>
@@ -16,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/comm/socket.h"
 #include "lockstep/tests/launch/test_process.h"
 
 namespace lockstep::launch_test {
@@ -242,6 +246,26 @@ TEST(LaunchTest, AStoppedJobIsNotRestartedAndGivesTheRanksStatus) {
   EXPECT_FALSE(Contains(process.err(), "again")) << process.err();
 }
 
+// Nobody reads what the ranks print, as when a pager waits for its user.
+TEST(LaunchTest, AStalledReaderDoesNotHoldUpASignal) {
+  const TestFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const comm::UniqueFd reader(open(pipe.c_str(), O_RDWR | O_CLOEXEC));
+  TestProcess process("/bin/sh",
+                      {"-c", absl::StrCat("exec ", ProgramPath(kLaunch),
+                                          " --nproc=2 sh -c 'while :; do echo yes; done' >pipe")},
+                      folder);
+  ASSERT_TRUE(WaitUntil([&] {
+    int bytes = 0;
+    return ioctl(reader.get(), FIONREAD, &bytes) == 0 && bytes > 32 << 10;
+  })) << process.err();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM);
+  EXPECT_TRUE(Contains(process.err(), "got signal 15")) << process.err();
+  EXPECT_TRUE(folder.NoneLeft());
+}
+
 TEST(LaunchTest, AKilledLauncherLeavesNothing) {
   const TestFolder folder;
   TestProcess process(
@@ -339,6 +363,9 @@ TEST(LaunchTest, WrongInputIsOneLineAndStatusOne) {
   TestProcess help(kLaunch, {"--help"}, folder);
   EXPECT_EQ(help.Wait(), 0);
   EXPECT_TRUE(Contains(help.out(), "--max_restarts=0"));
+  TestProcess lost("/bin/sh", {"-c", ProgramPath(kLaunch) + " --help >/dev/full"}, folder);
+  EXPECT_EQ(lost.Wait(), 1);
+  EXPECT_TRUE(Contains(lost.err(), "launch: cannot write to stdout: ")) << lost.err();
 }
 
 TEST(LaunchTest, AFolderIsAPlaceToMeetToo) {

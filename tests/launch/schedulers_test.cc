@@ -60,33 +60,48 @@ TEST(SchedulersTest, Torchrun) {
   ExpectTrain(ranks);
 }
 
-// A port that is taken, as torchrun's agent takes its own, with a free one after it.
-comm::UniqueFd ForeignListener() {
-  for (;;) {
-    comm::UniqueFd foreign = comm::ListenTcp("127.0.0.1", 0);
-    try {
-      comm::ListenTcp("127.0.0.1", comm::PortOf(foreign.get()) + 1);
-      return foreign;
-    } catch (const Error&) {
-      continue;  // taken, or beyond the last
-    }
+// What torchrun gives to rank `rank` of two with --standalone, all of it.
+Variables OfTorchrun(const char* rank, const std::string& port) {
+  return {{"GROUP_RANK", "0"},
+          {"GROUP_WORLD_SIZE", "1"},
+          {"LOCAL_RANK", rank},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "localhost"},
+          {"MASTER_PORT", port},
+          {"OMP_NUM_THREADS", "1"},
+          {"RANK", rank},
+          {"ROLE_NAME", "default"},
+          {"ROLE_RANK", rank},
+          {"ROLE_WORLD_SIZE", "2"},
+          {"TORCHELASTIC_ERROR_FILE", "/none/such/attempt_0/0/error.json"},
+          {"TORCHELASTIC_MAX_RESTARTS", "1"},
+          {"TORCHELASTIC_RESTART_COUNT", "0"},
+          {"TORCHELASTIC_RUN_ID", "3dbb0100-9110-4064-b24b-0e96b8e1b68d"},
+          {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+          {"WORLD_SIZE", "2"}};
+}
+
+// Invalid where the port is not free.
+comm::UniqueFd Take(int port) {
+  try {
+    return comm::ListenTcp("localhost", port);
+  } catch (const Error&) {
+    return {};
   }
 }
 
+// The agent has a port that Linux chose, and a connection has the one after it: such are not used.
 TEST(SchedulersTest, TorchrunWhoseAgentServesAtMasterPort) {
-  const comm::UniqueFd agent = ForeignListener();
-  std::vector<Variables> ranks;
-  for (const char* rank : {"0", "1"}) {
-    ranks.push_back({{"RANK", rank},
-                     {"WORLD_SIZE", "2"},
-                     {"LOCAL_RANK", rank},
-                     {"LOCAL_WORLD_SIZE", "2"},
-                     {"MASTER_ADDR", "127.0.0.1"},
-                     {"MASTER_PORT", absl::StrCat(comm::PortOf(agent.get()))},
-                     {"TORCHELASTIC_RESTART_COUNT", "0"},
-                     {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  for (;;) {
+    const comm::UniqueFd agent = Take(0);
+    const int port = comm::PortOf(agent.get());
+    const comm::UniqueFd beside = Take(port + 1);
+    if (!beside.valid() || !Take(61440 + (port + 1) % 4096).valid()) continue;
+    const std::string text = absl::StrCat(port);
+    return ExpectTrain({OfTorchrun("0", text), OfTorchrun("1", text)});
   }
-  ExpectTrain(ranks);
 }
 
 TEST(SchedulersTest, SlurmOnTwoNodesOfDifferentSize) {

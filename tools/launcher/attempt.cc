@@ -148,6 +148,7 @@ void Attempt::Wait() {
 void Attempt::TakeSignals() {
   for (int signal = signals_->Next(); signal != 0; signal = signals_->Next()) {
     for (const auto& process : processes_) process->Signal(signal == SIGHUP ? SIGTERM : signal);
+    output_->StopWaiting();
     result_.signalled = true;
     group_->ReportStop(absl::StrCat("node ", options_.options.node_rank, "'s launcher got signal ",
                                     signal, " (", strsignal(signal), ")"));

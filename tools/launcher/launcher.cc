@@ -97,7 +97,8 @@ class Launcher {
       : options_(options),
         token_(options),
         group_(options, token_.text()),
-        signals_({SIGINT, SIGTERM, SIGHUP}) {
+        signals_({SIGINT, SIGTERM, SIGHUP}),
+        output_(signals_.fd()) {
     attempt_.options = options;
     attempt_.folder = std::filesystem::path(CallerPath(".")).lexically_normal().string();
     attempt_.program = FindProgram(options.program, attempt_.folder, SearchPath(environment));
@@ -177,10 +178,10 @@ class Launcher {
   }
 
   const LaunchOptions options_;
-  Output output_;
   const Token token_;
   NodeGroup group_;  // before the signals are caught: while it waits they end the process
   comm::SignalCatcher signals_;
+  Output output_;
   AttemptOptions attempt_;
   std::vector<std::string> history_;
   int signal_ = SIGTERM;  // the one that stopped us, or as good as

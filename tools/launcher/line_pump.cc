@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -22,6 +23,9 @@
 
 namespace lockstep::launcher {
 namespace {
+
+// For an output to take something when this process shall end.
+constexpr int kStopMilliseconds = 1000;
 
 // 0, or errno.
 int WriteAll(int fd, absl::string_view bytes) {
@@ -39,6 +43,13 @@ int WriteAll(int fd, absl::string_view bytes) {
   return 0;
 }
 
+// What a pipe that has room takes at once, as far as possible in whole lines.
+absl::string_view FirstPiece(absl::string_view lines) {
+  if (lines.size() <= PIPE_BUF) return lines;
+  const size_t newline = lines.rfind('\n', PIPE_BUF - 1);
+  return lines.substr(0, newline == absl::string_view::npos ? PIPE_BUF : newline + 1);
+}
+
 void Ring(const comm::UniqueFd& event) {
   const uint64_t one = 1;
   (void)WriteAll(event.get(), {reinterpret_cast<const char*>(&one), sizeof(one)});
@@ -46,11 +57,32 @@ void Ring(const comm::UniqueFd& event) {
 
 }  // namespace
 
+Output::Output(int output, int error, int signals)
+    : fds_{output, error}, signals_(signals), stop_(eventfd(0, EFD_CLOEXEC)) {}
+
 void Output::Write(bool is_error, absl::string_view lines) {
   std::lock_guard<std::mutex> lock(mutex_);
   int& fd = fds_[is_error ? 1 : 0];
-  if (fd >= 0 && WriteAll(fd, lines) == EPIPE) fd = -1;
+  while (fd >= 0 && !lines.empty()) {
+    const absl::string_view piece = FirstPiece(lines);
+    lines.remove_prefix(piece.size());
+    if (!HasRoom(fd) || WriteAll(fd, piece) == EPIPE) fd = -1;
+  }
 }
+
+bool Output::HasRoom(int fd) const {
+  bool stopping = false;
+  for (;;) {
+    pollfd entries[] = {{fd, POLLOUT, 0}, {stop_.get(), POLLIN, 0}, {signals_, POLLIN, 0}};
+    const int ready = poll(entries, stopping ? 1 : 3, stopping ? kStopMilliseconds : -1);
+    if (ready < 0) continue;  // interrupted
+    if (entries[0].revents != 0) return true;
+    if (stopping) return false;
+    stopping = true;
+  }
+}
+
+void Output::StopWaiting() { Ring(stop_); }
 
 void Output::Say(absl::string_view text) {
   std::string lines;

@@ -34,18 +34,27 @@ namespace lockstep::launcher {
 // The launcher's own standard output and error, shared by its threads.
 class Output {
  public:
-  Output() : Output(1, 2) {}
-  Output(int output, int error) : fds_{output, error} {}
+  // `signals`: readable when somebody wants this process to end; -1: nobody can.
+  explicit Output(int signals) : Output(1, 2, signals) {}
+  Output(int output, int error, int signals = -1);
 
-  // Writes whole lines. An output that nobody reads any more (EPIPE) is not written to again: the
-  // ranks go on, and their files are complete.
+  // Writes whole lines. An output that nobody reads any more is not written to again: the ranks go
+  // on, and their files are complete. Such is one whose reader has gone (EPIPE). A reader who is
+  // late is waited for, but only for a second when `signals` is readable, or after StopWaiting.
   void Write(bool is_error, absl::string_view lines);
   // "launch: <text>" on standard error, each of its lines.
   void Say(absl::string_view text);
 
+  void StopWaiting();
+
  private:
+  // False when nothing can be written, and this process shall end.
+  bool HasRoom(int fd) const;
+
   std::mutex mutex_;
   int fds_[2];
+  const int signals_;
+  const comm::UniqueFd stop_;  // an eventfd
 };
 
 struct PumpStream {

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -20,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/temp_folder.h"
@@ -54,6 +56,16 @@ struct Pipe {
   comm::UniqueFd source;
   comm::UniqueFd sink;
 };
+
+// False when they have not come after half a minute.
+bool WaitForBytes(int pipe, int bytes) {
+  for (int i = 0; i < 30000; ++i) {
+    int there = 0;
+    if (ioctl(pipe, FIONREAD, &there) == 0 && there >= bytes) return true;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return false;
+}
 
 class LinePumpTest : public testing::Test {
  protected:
@@ -164,6 +176,63 @@ TEST_F(LinePumpTest, LinesOfSeveralRanksAreCompleteInOrderAndUnmixed) {
   for (size_t i = 0; i < seen.size(); ++i) {
     EXPECT_TRUE(seen[i] == texts[i]) << "stream " << i;
     EXPECT_TRUE(ReadAll(Path(absl::StrCat("log-", i))) == texts[i]) << "log " << i;
+  }
+}
+
+// More than a pipe holds, in lines.
+std::string ManyLines() {
+  std::string text;
+  while (text.size() < (1 << 20)) absl::StrAppend(&text, "line at ", text.size(), "\n");
+  return text;
+}
+
+TEST_F(LinePumpTest, ALateReaderGetsEveryLine) {
+  Pipe late, rank;
+  Output output(late.sink.get(), err_.get());
+  std::vector<PumpStream> streams;
+  streams.push_back({.source = std::move(rank.source)});
+  LinePump pump(&output, std::move(streams));
+  const std::string text = ManyLines();
+  std::thread writer([&] {
+    EXPECT_TRUE(rank.Write(text));
+    rank.sink.reset();
+  });
+  // Full: the pump waits for this thread now, or will.
+  EXPECT_TRUE(WaitForBytes(late.source.get(), 32 << 10));
+  std::string got(text.size(), '\0');
+  for (size_t done = 0; done < got.size();) {
+    const ssize_t n = read(late.source.get(), got.data() + done, got.size() - done);
+    ASSERT_GT(n, 0);
+    done += static_cast<size_t>(n);
+  }
+  writer.join();
+  pump.Finish(absl::Seconds(30));
+  EXPECT_TRUE(got == text);
+}
+
+TEST_F(LinePumpTest, AReaderWhoHasStalledHoldsUpNobodyWhoStops) {
+  for (const bool by_signal : {false, true}) {
+    Pipe stalled, rank, signals;
+    Output output(stalled.sink.get(), err_.get(), signals.source.get());
+    std::vector<PumpStream> streams;
+    streams.push_back({.source = std::move(rank.source), .log_path = Path("log")});
+    LinePump pump(&output, std::move(streams));
+    const std::string text = ManyLines();
+    std::thread writer([&] {
+      EXPECT_TRUE(rank.Write(text));
+      rank.sink.reset();
+    });
+    EXPECT_TRUE(WaitForBytes(stalled.source.get(), 32 << 10));
+    if (by_signal) {
+      EXPECT_TRUE(signals.Write("TERM"));
+    } else {
+      output.StopWaiting();
+    }
+    writer.join();
+    pump.Finish(absl::Seconds(30));
+    EXPECT_TRUE(ReadAll(Path("log")) == text);
+    output.Say("the other output goes on");
+    EXPECT_TRUE(absl::EndsWith(err(), "launch: the other output goes on\n"));
   }
 }
 

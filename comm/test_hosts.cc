@@ -1,7 +1,7 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 
-#include "lockstep/tests/launch/hosts.h"
+#include "lockstep/comm/test_hosts.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 
-namespace lockstep::launch_test {
+namespace lockstep::comm {
 namespace {
 
 constexpr char kPath[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin; ";
@@ -27,27 +27,27 @@ struct Outcome {
   std::string text;  // of both outputs
 };
 
-comm::UniqueFd MakePipe(comm::UniqueFd* sink) {
+UniqueFd MakePipe(UniqueFd* sink) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw InternalError("Hosts: no pipe");
-  *sink = comm::UniqueFd(ends[1]);
-  return comm::UniqueFd(ends[0]);
+  *sink = UniqueFd(ends[1]);
+  return UniqueFd(ends[0]);
 }
 
 Outcome Shell(const std::string& script) {
-  comm::UniqueFd sink;
-  const comm::UniqueFd source = MakePipe(&sink);
-  comm::ChildProcess child = comm::StartChild("Hosts", {.program = "/bin/sh",
-                                                        .arguments = {"sh", "-c", kPath + script},
-                                                        .output = sink.get(),
-                                                        .error = sink.get()});
+  UniqueFd sink;
+  const UniqueFd source = MakePipe(&sink);
+  ChildProcess child = StartChild("Hosts", {.program = "/bin/sh",
+                                            .arguments = {"sh", "-c", kPath + script},
+                                            .output = sink.get(),
+                                            .error = sink.get()});
   sink.reset();
   Outcome outcome;
   char buffer[512];
   for (ssize_t n = 0; (n = read(source.get(), buffer, sizeof(buffer))) > 0;) {
     outcome.text.append(buffer, static_cast<size_t>(n));
   }
-  comm::WaitReadable(child.pidfd(), Deadline::After(absl::Seconds(30)));
+  WaitReadable(child.pidfd(), Deadline::After(absl::Seconds(30)));
   outcome.status = child.Reap().value_or(-1);
   return outcome;
 }
@@ -99,10 +99,10 @@ Hosts::~Hosts() {
 // A process that stays in new namespaces until this one ends, or lets it.
 Hosts::Holder Hosts::Hold(const std::string& unshare) {
   Holder holder;
-  comm::UniqueFd in_source = MakePipe(&holder.lifeline);
-  comm::UniqueFd out_sink;
-  const comm::UniqueFd out_source = MakePipe(&out_sink);
-  holder.process = comm::StartChild(
+  UniqueFd in_source = MakePipe(&holder.lifeline);
+  UniqueFd out_sink;
+  const UniqueFd out_source = MakePipe(&out_sink);
+  holder.process = StartChild(
       "Hosts",
       {.program = "/bin/sh",
        .arguments = {"sh", "-c", absl::StrCat(kPath, "exec ", unshare, " sh -c 'echo; exec cat'")},
@@ -110,7 +110,7 @@ Hosts::Holder Hosts::Hold(const std::string& unshare) {
        .output = out_sink.get()});
   out_sink.reset();
   char newline = 0;
-  if (!comm::WaitReadable(out_source.get(), Deadline::After(absl::Seconds(30))) ||
+  if (!WaitReadable(out_source.get(), Deadline::After(absl::Seconds(30))) ||
       read(out_source.get(), &newline, 1) != 1) {
     throw InternalError(absl::StrCat("Hosts: ", unshare, " ended"));
   }
@@ -140,4 +140,4 @@ void Hosts::CutLink(int host) { InSwitch(absl::StrCat("ip link set port", host, 
 
 void Hosts::RestoreLink(int host) { InSwitch(absl::StrCat("ip link set port", host, " up")); }
 
-}  // namespace lockstep::launch_test
+}  // namespace lockstep::comm

@@ -1,19 +1,21 @@
 // Copyright 2026 The Lockstep Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several "hosts" on this machine for tests: network namespaces, each with an interface and an
-// address of its own, joined by a switch whose cables can be pulled.
+// Several "hosts" on this machine, for tests and benchmarks: network namespaces, each with an
+// interface and an address of its own, joined by a switch whose cables can be pulled.
 //
 //   if (const std::string reason = Hosts::WhyNot(); !reason.empty()) GTEST_SKIP() << reason;
 //   Hosts hosts(2);
-//   TestProcess server("/bin/sh", hosts.Run(0, {"server", "--listen=" + hosts.Address(0)}),
-//   folder); hosts.CutLink(1); hosts.RestoreLink(1);
+//   // What /bin/sh gets to run a program on host 0.
+//   hosts.Run(0, {"/bin/server", "--listen=" + hosts.Address(0)})
+//   hosts.CutLink(1);
+//   hosts.RestoreLink(1);
 //
 // No privileges are needed where user namespaces are permitted (unshare, nsenter and setpriv of
 // util-linux, ip of iproute2). Nothing is left: the namespaces are held by processes that end when
 // this one does, and what runs in them is killed then.
-#ifndef LOCKSTEP_TESTS_LAUNCH_HOSTS_H_
-#define LOCKSTEP_TESTS_LAUNCH_HOSTS_H_
+#ifndef LOCKSTEP_COMM_TEST_HOSTS_H_
+#define LOCKSTEP_COMM_TEST_HOSTS_H_
 
 #include <string>
 #include <vector>
@@ -21,7 +23,7 @@
 #include "lockstep/comm/child_process.h"
 #include "lockstep/comm/socket.h"
 
-namespace lockstep::launch_test {
+namespace lockstep::comm {
 
 class Hosts {
  public:
@@ -48,8 +50,8 @@ class Hosts {
 
  private:
   struct Holder {
-    comm::ChildProcess process;
-    comm::UniqueFd lifeline;  // the process ends when it closes
+    ChildProcess process;
+    UniqueFd lifeline;  // the process ends when it closes
   };
 
   Holder Hold(const std::string& unshare);
@@ -59,6 +61,6 @@ class Hosts {
   std::vector<Holder> hosts_;
 };
 
-}  // namespace lockstep::launch_test
+}  // namespace lockstep::comm
 
-#endif  // LOCKSTEP_TESTS_LAUNCH_HOSTS_H_
+#endif  // LOCKSTEP_COMM_TEST_HOSTS_H_
