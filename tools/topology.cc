@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lockstep/base/clock.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/median.h"
 #include "lockstep/tensor/memory.h"
 #include "lockstep/tensor/ops/elementwise.h"
