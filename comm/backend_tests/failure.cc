@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "lockstep/comm/rank_checks.h"
 #include "lockstep/comm/signature.h"
 #include "lockstep/comm/spawn.h"
+#include "lockstep/comm/subgroups.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/tensor/dtype.h"
 #include "lockstep/tensor/tensor.h"
@@ -309,6 +311,37 @@ TEST_P(LeaveTest, FailsWhatIsPending) {
     const SpawnResult result = Spawn(2, DestroyWithPendingWork, {.mode = mode});
     EXPECT_NO_THROW(result.ThrowIfFailed());
   }
+}
+
+// Rank 0 leaves as soon as it has everything, while the others look whether it has taken the first
+// of what they sent.
+void LeaveWithAllThatWasSent(RankContext& context) {
+  const auto world = MakeTestGroup(context, absl::Seconds(60));
+  constexpr int kGroups = 50, kMessages = 12;
+  for (int k = 0; k < kGroups; ++k) {
+    const auto comm = Split(*world, /*color=*/0);
+    std::vector<Work> works;
+    for (int m = 0; m < kMessages; ++m) {
+      if (context.rank > 0) {
+        const auto value = static_cast<float>(10 * context.rank + m);
+        works.push_back(comm->Send(FromVector<float>({value, value, value}, {3}), 0));
+        continue;
+      }
+      for (const int peer : {1, 2}) {
+        const Tensor x = Empty({3});
+        comm->Recv(x, peer).Wait();
+        RequireValues(
+            x, [&](int64_t) { return static_cast<float>(10 * peer + m); },
+            absl::StrCat("group ", k));
+      }
+    }
+    Work::All(std::move(works)).Wait();
+  }
+}
+
+TEST_P(LeaveTest, WithAllThatWasSentIsNoError) {
+  for (const SpawnMode mode : Modes())
+    ExpectAllOk(Spawn(3, LeaveWithAllThatWasSent, {.mode = mode}));
 }
 
 void AbortWaiters(RankContext& context) {

@@ -189,13 +189,17 @@ bool Transfers::ApplyFault(FaultKind fault, const Channel& channel, Lane& lane, 
   return true;
 }
 
+// Whether the peer has taken all of a send that has been posted, and perhaps of later ones too.
+bool Transfers::IsTaken(const Pending& send, const Channel& channel) {
+  return static_cast<int32_t>(channel.taken.load(std::memory_order_acquire) - send.end) >= 0;
+}
+
 bool Transfers::FinishSends(int peer, Finished* finished) {
   Lane& lane = sends_[static_cast<size_t>(peer)];
   if (lane.posted == 0) return false;  // the channel's memory may never have been used
   const Channel& channel = member_.control().channel(member_.rank(), peer);
-  const uint32_t taken = channel.taken.load(std::memory_order_acquire);
   bool moved = false;
-  while (lane.posted > 0 && static_cast<int32_t>(taken - lane.pending.front().end) >= 0) {
+  while (lane.posted > 0 && IsTaken(lane.pending.front(), channel)) {
     Pending& send = lane.pending.front();
     if (send.offered) memory_.Withdraw(peer, (send.end - 1) % kChannelSlots);
     finished->emplace_back(std::move(send.done), std::nullopt);
@@ -408,9 +412,8 @@ std::optional<Transfers::Verdict> Transfers::CheckLane(int peer, bool sends, Lan
   // It may have come, and only then gone: the next round sees what it has left.
   const Channel& channel = sends ? member_.control().channel(member_.rank(), peer)
                                  : member_.control().channel(peer, member_.rank());
-  const bool came =
-      sends ? oldest.posted && channel.taken.load(std::memory_order_acquire) == oldest.end
-            : channel.posted.load(std::memory_order_acquire) != lane.count;
+  const bool came = sends ? oldest.posted && IsTaken(oldest, channel)
+                          : channel.posted.load(std::memory_order_acquire) != lane.count;
   if (came) {
     member_.Ring(member_.rank());
     return std::nullopt;

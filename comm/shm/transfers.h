@@ -103,6 +103,7 @@ class Transfers {
                   Fragment* fragment);
   void CheckFragment(int peer, const Fragment& fragment, const Pending& receive);
   [[noreturn]] void FailDamaged(absl::string_view what, const Pending& receive);
+  static bool IsTaken(const Pending& send, const Channel& channel);
   bool FinishSends(int peer, Finished* finished);
   bool ReceiveFrom(int peer, Finished* finished);
   void TakeFragment(int peer, Pending& receive);
