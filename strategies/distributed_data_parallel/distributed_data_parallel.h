@@ -134,8 +134,8 @@ class DistributedDataParallel {
   // Between two steps. The tensors share storage: write them before the next one.
   StrategyState SaveState();
   // Copies what one with the same staleness and hook gave, on a module of the same parameters,
-  // before the first backward. Buckets may be others. Throws InvalidArgument naming what does not
-  // fit, and FailedPrecondition while averages are under way.
+  // between backwards; averages that are under way are waited for and dropped. Buckets may be
+  // others. Throws InvalidArgument naming what does not fit.
   void LoadState(const StrategyState& state);
 
   const std::shared_ptr<nn::Module>& module() const { return module_; }

@@ -90,8 +90,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void FinishPending();
   // What is in flight with staleness, once it has arrived, for training states: "N.gradient.NAME",
   // "N.report" and, where that is not 0, "N.bits", with N the turns until it is left (0 is next).
-  // `own` where a hook may leave each rank something else. LoadState() copies; it throws
-  // FailedPrecondition when something is in flight already.
+  // `own` where a hook may leave each rank something else. LoadState() copies;
+  // it waits for what is in flight and drops it.
   StrategyState SaveState();
   void LoadState(const StrategyState& state);
 

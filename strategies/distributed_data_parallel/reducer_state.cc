@@ -52,11 +52,12 @@ StrategyState Reducer::SaveState() {
 void Reducer::LoadState(const StrategyState& state) {
   std::lock_guard<std::mutex> lock(mutex_);
   const autograd::NoGradScope no_grad;
-  for (const BucketSet& set : sets_) {
+  // The communication thread may be writing to the buckets.
+  for (BucketSet& set : sets_) {
     if (!set.in_flight) continue;
-    throw FailedPreconditionError(
-        "DistributedDataParallel: LoadState: averages are under way; load before the first "
-        "backward, or call FinishPending() on every rank first");
+    for (Bucket& bucket : set.buckets) bucket.work.Wait();
+    set.report_work.Wait();
+    set.in_flight = false;
   }
   const NamedTensors& averages = options_.hook ? state.own : state.shared;
   size_t known = 0;
