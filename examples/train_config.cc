@@ -110,6 +110,16 @@ struct StateReader {
   static std::string Key(const char* name) { return absl::StrCat("config.", name); }
 };
 
+// Throws what `parse` throws, naming the flag.
+template <typename Parse>
+void RequireParses(absl::string_view flag, const std::string& value, Parse parse) {
+  try {
+    parse(value);
+  } catch (const Error& error) {
+    Require(false, flag, value, error.message());
+  }
+}
+
 }  // namespace
 
 template <typename Self, typename Visitor>
@@ -346,12 +356,7 @@ void TrainConfig::ResolveSizes() {
           absl::StrCat("must be a multiple of --heads=", heads));
 }
 
-void TrainConfig::Resolve() {
-  // The names of ZeRO's stages.
-  if (strategy == "zero2") strategy = "fsdp_grad_op";
-  if (strategy == "zero3") strategy = "fsdp";
-  ResolveSizes();
-  ResolveEngine();
+void TrainConfig::CheckRanks() const {
   Require(strategy == "config" || strategy == "single" || HasDdp() || HasFsdp() ||
               strategy == "dp" || strategy == "model_parallel" || strategy == "pipeline",
           "strategy", strategy,
@@ -369,13 +374,9 @@ void TrainConfig::Resolve() {
   Require(devices >= 1 && devices <= 8, "devices", devices, "give 1 to 8");
   Require(strategy == "dp" || devices == 1, "devices", devices,
           "is for --strategy=dp; a rank has one, or --stages");
-  ResolveStages();
-  ResolvePipeline();
-  Require(strategy != "dp" || !offload_activations, "offload_activations", "true",
-          "makes the devices of --strategy=dp wait for each other; use --strategy=ddp");
-  Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
-          "give a count >= 1, or 0 for the processors divided by the ranks");
-  Require(steps >= 1, "steps", steps, "give a count >= 1");
+}
+
+void TrainConfig::CheckBatch() const {
   Require(batch >= 1 && batch <= kMaximumCount, "batch", batch,
           absl::StrCat("give a number of rows, 1 to ", kMaximumCount));
   const int64_t parts = DataRanks();
@@ -403,28 +404,16 @@ void TrainConfig::Resolve() {
                                                               micro_batches * parts)
                            : "go on with --strategy=pipeline, which takes uneven ones, or with "
                              "other --ranks"));
-  Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
-  Require(seed >= 0, "seed", seed, "give a number >= 0");
-  const auto parses = [](absl::string_view flag, const std::string& value, auto parse) {
-    try {
-      parse(value);
-    } catch (const Error& error) {
-      Require(false, flag, value, error.message());
-    }
-  };
-  parses("amp", amp, &amp::ParseAutocast);
-  parses("checkpoint", checkpoint, &checkpoint::ParseCheckpointSetting);
-  parses("comm_hook", comm_hook, &strategies::ParseCommunicationHook);
-  Require(accumulate >= 1 && accumulate <= kMaximumCount, "accumulate", accumulate,
-          absl::StrCat("give a number of batches, 1 to ", kMaximumCount));
+}
+
+void TrainConfig::CheckReduction() const {
+  RequireParses("comm_hook", comm_hook, &strategies::ParseCommunicationHook);
   Require(bucket_cap_mb >= 1 && bucket_cap_mb <= kMaximumBucketMib, "bucket_cap_mb", bucket_cap_mb,
           absl::StrCat("give MiB, 1 to ", kMaximumBucketMib));
   Require(StepsBeforeCompression() < steps, "comm_hook", comm_hook,
           absl::StrCat("averages the first ", StepsBeforeCompression(),
                        " steps in full, and --steps=", steps,
                        " has no other; give powersgd:RANK:START with a smaller START"));
-  Require(local_sgd_period >= 0, "local_sgd_period", local_sgd_period,
-          "give a number of steps >= 1, or 0 for averages of gradients in every step");
   Require(!static_graph || !find_unused_parameters, "static_graph", static_graph,
           "does not go with --find_unused_parameters; it learns the unused ones by itself");
   const auto ddp_only = [&](bool is_default, absl::string_view flag, const absl::AlphaNum& value) {
@@ -438,6 +427,22 @@ void TrainConfig::Resolve() {
   ddp_only(comm_hook == "none", "comm_hook", comm_hook);
   ddp_only(local_sgd_period == 0, "local_sgd_period", local_sgd_period);
   ddp_only(staleness == 0, "staleness", staleness);
+  Require(strategy != "zero1" || comm_hook != "noop", "comm_hook", comm_hook,
+          "leaves each rank its own gradients, and --strategy=zero1 has each update a part; use "
+          "--strategy=ddp");
+  Require(staleness >= 0 && staleness <= 16, "staleness", staleness, "give 0 (none) to 16 steps");
+  Require(staleness == 0 || (!static_graph && !gradient_as_bucket_view && local_sgd_period == 0 &&
+                             (comm_hook == "none" || comm_hook == "noop")),
+          "staleness", staleness,
+          "does not go with --static_graph, --gradient_as_bucket_view, --local_sgd_period, or a "
+          "--comm_hook other than noop");
+  Require(staleness == 0 || !absl::EndsWith(amp, "fp16"), "staleness", staleness,
+          "does not go with a gradient scaler, whose scale changes between steps; use --amp=bf16");
+}
+
+void TrainConfig::CheckLocalSgd() const {
+  Require(local_sgd_period >= 0, "local_sgd_period", local_sgd_period,
+          "give a number of steps >= 1, or 0 for averages of gradients in every step");
   const auto of_gradients = [&](bool is_default, absl::string_view flag,
                                 const absl::AlphaNum& value) {
     Require(is_default || local_sgd_period == 0, flag, value,
@@ -451,17 +456,31 @@ void TrainConfig::Resolve() {
   Require(strategy != "zero1" || local_sgd_period == 0, "local_sgd_period", local_sgd_period,
           "lets ranks differ between averages, and --strategy=zero1 has each update a part; use "
           "--strategy=ddp");
-  Require(strategy != "zero1" || comm_hook != "noop", "comm_hook", comm_hook,
-          "leaves each rank its own gradients, and --strategy=zero1 has each update a part; use "
-          "--strategy=ddp");
-  Require(staleness >= 0 && staleness <= 16, "staleness", staleness, "give 0 (none) to 16 steps");
-  Require(staleness == 0 || (!static_graph && !gradient_as_bucket_view && local_sgd_period == 0 &&
-                             (comm_hook == "none" || comm_hook == "noop")),
-          "staleness", staleness,
-          "does not go with --static_graph, --gradient_as_bucket_view, --local_sgd_period, or a "
-          "--comm_hook other than noop");
-  Require(staleness == 0 || !absl::EndsWith(amp, "fp16"), "staleness", staleness,
-          "does not go with a gradient scaler, whose scale changes between steps; use --amp=bf16");
+}
+
+void TrainConfig::Resolve() {
+  // The names of ZeRO's stages.
+  if (strategy == "zero2") strategy = "fsdp_grad_op";
+  if (strategy == "zero3") strategy = "fsdp";
+  ResolveSizes();
+  ResolveEngine();
+  CheckRanks();
+  ResolveStages();
+  ResolvePipeline();
+  Require(strategy != "dp" || !offload_activations, "offload_activations", "true",
+          "makes the devices of --strategy=dp wait for each other; use --strategy=ddp");
+  Require(threads_per_rank >= 0, "threads_per_rank", threads_per_rank,
+          "give a count >= 1, or 0 for the processors divided by the ranks");
+  Require(steps >= 1, "steps", steps, "give a count >= 1");
+  CheckBatch();
+  Require(std::isfinite(lr) && lr > 0, "lr", lr, "give a learning rate > 0");
+  Require(seed >= 0, "seed", seed, "give a number >= 0");
+  RequireParses("amp", amp, &amp::ParseAutocast);
+  RequireParses("checkpoint", checkpoint, &checkpoint::ParseCheckpointSetting);
+  Require(accumulate >= 1 && accumulate <= kMaximumCount, "accumulate", accumulate,
+          absl::StrCat("give a number of batches, 1 to ", kMaximumCount));
+  CheckReduction();
+  CheckLocalSgd();
   ResolveSharding();
   Require(save_every >= 0, "save_every", save_every,
           "give a number of steps, or 0 for only at the end");

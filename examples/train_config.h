@@ -128,6 +128,11 @@ struct TrainConfig {
 
  private:
   void ResolveSizes();
+  void CheckRanks() const;
+  void CheckBatch() const;
+  // What DDP's flags and --local_sgd_period go with.
+  void CheckReduction() const;
+  void CheckLocalSgd() const;
   int64_t PassesPerBatch() const { return strategy == "pipeline" ? 1 : micro_batches; }
   void ResolvePipeline() const;
   void ResolveSharding();
