@@ -4,12 +4,10 @@
 // What goes wrong in one stage is told on every rank, with the stage, the micro-batch and the
 // action, and nothing hangs.
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -44,6 +42,7 @@ namespace lockstep::pipeline {
 namespace {
 
 using testing_util::CutEvenly;
+using testing_util::Gate;
 using testing_util::Inputs;
 using testing_util::MakeMlp;
 using testing_util::MseOf;
@@ -56,25 +55,6 @@ constexpr int kStages = 3;
 // The timeout where a stage stalls: the others have to begin their actions within it, on any
 // machine.
 constexpr absl::Duration kStall = absl::Seconds(1);
-
-// Opens once.
-class Gate {
- public:
-  void Open() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
-    opened_.notify_all();
-  }
-  void Pass() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    opened_.wait(lock, [this] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
 
 // Runs `before` in front of a stage's n-th forward (from 0).
 void Precede(Stage& stage, std::function<void(int)> before) {

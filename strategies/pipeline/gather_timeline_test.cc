@@ -2,13 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/strategies/pipeline/gather_timeline.h"
 
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -30,6 +28,7 @@ namespace lockstep::pipeline {
 namespace {
 
 using testing_util::CutEvenly;
+using testing_util::Gate;
 using testing_util::Inputs;
 using testing_util::MakeMlp;
 using testing_util::MseOf;
@@ -62,25 +61,6 @@ TEST(MeasureClockOffset, OneClockIsTakenToBeOne) {
     EXPECT_EQ(MeasureClockOffset(*world, &MonotonicNanoseconds).nanoseconds, 0);
   });
 }
-
-// Opens once.
-class Gate {
- public:
-  void Open() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
-    opened_.notify_all();
-  }
-  void Pass() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    opened_.wait(lock, [this] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = false;
-};
 
 // What depends on another rank's action begins after its end, though that rank began the step long
 // before.

@@ -6,9 +6,11 @@
 #ifndef LOCKSTEP_STRATEGIES_PIPELINE_TESTING_H_
 #define LOCKSTEP_STRATEGIES_PIPELINE_TESTING_H_
 
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +56,25 @@ std::map<std::string, std::vector<float>> GradientsOf(const nn::Module& module);
 void ExpectSame(const Trained& got, const Trained& wanted);
 // The same within `bound` times the largest value of each parameter.
 void ExpectNear(const Trained& got, const Trained& wanted, double bound);
+
+// Opens once.
+class Gate {
+ public:
+  void Open() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  void Pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    opened_.wait(lock, [this] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+};
 
 // What a rank met: OK, or its error.
 struct RankOutcome {
